@@ -1,0 +1,43 @@
+# From a fresh clone, with only python3 and make: `make demo` shows what it does, `make test` checks everything.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export NUMBA_CACHE_DIR ?= $(CURDIR)/.cache/numba
+
+.PHONY: help demo test lint types unit nojit bench clean
+
+help:  ## show these lines
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+$(VENV)/bench: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,bench]'
+	@touch $@
+
+demo: $(VENV)/ready  ## simulate a series with a rare regime, find it, draw a picture
+	$(BIN)/rarehmm demo
+
+test: lint types unit nojit  ## lint, types and every test
+
+lint: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/ready
+	$(BIN)/mypy
+
+unit: $(VENV)/ready
+	$(BIN)/pytest
+
+nojit: $(VENV)/ready  ## the same tests on small inputs without the compiler, with line coverage of src
+	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -m "not jit" --cov --cov-report=term-missing:skip-covered
+
+bench: $(VENV)/bench  ## time the kernels beside hmmlearn and dynamax; writes benchmarks/results
+	$(BIN)/python benchmarks/full_pass.py
+
+clean:  ## remove everything that make built
+	rm -rf $(VENV) .cache .coverage .mypy_cache .ruff_cache .pytest_cache rarehmm-demo

@@ -1,0 +1,52 @@
+"""rarehmm: Bayesian hidden Markov models for very long series whose interesting regime is rare."""
+
+from rarehmm.emissions.gaussian import Gaussian
+from rarehmm.emissions.poisson import Poisson
+from rarehmm.emissions.student_t import StudentT
+from rarehmm.model import Model, Parameters, Priors, default_priors, paper_priors
+from rarehmm.passes import (
+    Expectations,
+    decode,
+    expectations,
+    filter_states,
+    joint_log_density,
+    log_likelihood,
+    log_posterior,
+    predictive_log_density,
+    smooth,
+)
+from rarehmm.priors import Dirichlet, Gamma, InverseGamma, Normal
+from rarehmm.series import Series
+from rarehmm.simulation import simulate
+from rarehmm.transitions import AdditiveLogRatio, ExpandedMean, stationary
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AdditiveLogRatio",
+    "Dirichlet",
+    "ExpandedMean",
+    "Expectations",
+    "Gamma",
+    "Gaussian",
+    "InverseGamma",
+    "Model",
+    "Normal",
+    "Parameters",
+    "Poisson",
+    "Priors",
+    "Series",
+    "StudentT",
+    "decode",
+    "default_priors",
+    "expectations",
+    "filter_states",
+    "joint_log_density",
+    "log_likelihood",
+    "log_posterior",
+    "paper_priors",
+    "predictive_log_density",
+    "simulate",
+    "smooth",
+    "stationary",
+]

@@ -1,0 +1,89 @@
+"""One pass over a series: blocks of it in parallel, each read with a halo on both sides, results in a fixed order.
+
+A block ends where its sequence ends, or has the size that was asked for; no block crosses a join.  A chunk is a run of
+blocks that one call of a kernel works on.  Chunks do not depend on the number of threads, so neither do results.
+"""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from rarehmm.lanes import LANES
+from rarehmm.series import Array, BoolArray, IntArray, Series
+
+R = TypeVar("R")
+CHUNK = 1 << 15  # observations in a chunk, roughly
+SMALLEST = 128  # a shorter sequence is one block
+
+
+class Blocks(NamedTuple):
+    """Where blocks lie: ``first`` and ``length`` (n,), whether they begin their sequence, and where that ends."""
+
+    first: IntArray
+    length: IntArray
+    fresh: BoolArray
+    stop: IntArray
+
+
+class Chunk(NamedTuple):
+    """Blocks [low, high) in the order in which they fill the lanes, and the rows of the series that they need."""
+
+    blocks: IntArray
+    first: int
+    last: int
+
+
+def split(series: Series, size: int) -> Blocks:
+    """Blocks of ``size`` observations; the last one of each sequence may be shorter."""
+    sizes = np.diff(series.bounds)
+    counts = -(-sizes // size)
+    sequence = np.repeat(np.arange(len(sizes)), counts)
+    number = np.arange(len(sequence)) - np.repeat(np.cumsum(counts) - counts, counts)  # within its sequence
+    first = series.bounds[sequence] + number * size
+    stop = series.bounds[sequence + 1]
+    return Blocks(first, np.minimum(size, stop - first), number == 0, stop)
+
+
+def even_size(series: Series, largest: int) -> int:
+    """A block size, at most about ``largest``, that fills all lanes alike."""
+    groups = max(1, round(len(series) / (LANES * largest)))
+    return max(SMALLEST, -(-len(series) // (LANES * groups)))
+
+
+def chunks(blocks: Blocks, halo: int, T: int) -> list[Chunk]:
+    """Runs of blocks, a multiple of LANES each; within a run the long ones first, so that lanes end together."""
+    n = len(blocks.first)
+    total = np.concatenate([[0], np.cumsum(blocks.length)])
+    out = []
+    low = 0
+    while low < n:
+        wanted = int(np.searchsorted(total, total[low] + CHUNK)) - low
+        high = min(n, low + max(LANES, -(-wanted // LANES) * LANES))
+        members = np.arange(low, high)
+        order = np.argsort(-blocks.length[members], kind="stable")
+        first = max(0, int(blocks.first[low]) - halo)
+        last = min(T, int(blocks.first[high - 1] + blocks.length[high - 1]) + halo)
+        out.append(Chunk(members[order], first, last))
+        low = high
+    return out
+
+
+def over(series: Series, parts: list[Chunk], work: Callable[[Array, Chunk], R], threads: int | None = None) -> list[R]:
+    """``work(rows, chunk)`` for each chunk, with the rows of the series that it needs; results in order of chunks."""
+    workers = max(1, min(threads or available_threads(), len(parts)))
+
+    def one(chunk: Chunk) -> R:
+        return work(series.read(chunk.first, chunk.last), chunk)
+
+    if workers == 1:
+        return [one(chunk) for chunk in parts]
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(one, parts))
+
+
+def available_threads() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

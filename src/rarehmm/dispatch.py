@@ -1,0 +1,310 @@
+"""How a type brings its own compiled functions, and why a cached kernel can never be stale.
+
+A *generic* (``log_density``) has one implementation per NamedTuple class, attached by ``@compiled``.  Kernels call the
+generic; numba picks the implementation while compiling, from the type of the first argument; without the JIT the same
+call goes through ``functools.singledispatch``.
+
+Numba's own disk cache watches nothing but the time stamp of the kernel's file, and keeps an index that two processes
+can spoil for each other.  Here every compiled kernel is one file, named by a digest of all that went into it: the
+library's compiled sources (``PACKAGE``), the types of the arguments, and in the type of a family (``Tag``) a
+fingerprint of everything that the family's functions reach.  Edit a family and its type is another one.
+"""
+
+import functools
+import hashlib
+import inspect
+import logging
+import os
+import pathlib
+import pickle
+import tempfile
+import types as python_types
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, cast
+
+import llvmlite
+import numba
+import numpy as np
+from numba import types
+from numba.core import config
+from numba.core.caching import FunctionCache
+from numba.core.serialize import dumps
+from numba.extending import models, overload, register_model, typeof_impl
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FAST = {"contract", "reassoc", "nsz", "arcp"}  # neither nnan nor ninf: NaN marks a missing observation
+OPTIONS = {"fastmath": FAST, "error_model": "numpy"}
+INLINE = {**OPTIONS, "forceinline": True}
+JIT = not config.DISABLE_JIT
+
+GENERICS: list[Any] = []
+KERNELS: list[Any] = []
+
+logger = logging.getLogger(__name__)
+
+
+# ---------------------------------------------------------------- kernels and generics
+def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A compiled function that releases the GIL and is cached on disk: the only form of loop in the library."""
+    dispatcher = numba.njit(nogil=True, **OPTIONS)(function)
+    if JIT:
+        try:
+            dispatcher._cache = DigestCache(function)
+        except RuntimeError:  # numba found no folder that it may write to
+            logger.warning("no folder for compiled kernels is writable: they are compiled in every process. "
+                           "Set NUMBA_CACHE_DIR to one that is.")  # fmt: skip
+        KERNELS.append(dispatcher)
+    return cast(Callable[..., Any], dispatcher)
+
+
+def inner(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A part of kernels: inlined where it is called, hence without a cache entry of its own."""
+    return cast(Callable[..., Any], numba.njit(nogil=True, **INLINE)(function))
+
+
+def generic(stub: Callable[..., Any]) -> Any:
+    """Turn a stub into a function whose implementation depends on the type of its first argument."""
+    function = functools.singledispatch(stub)
+
+    def choose(*args: Any) -> Any:
+        return function.registry.get(args[0].instance_class) if isinstance(args[0], Tag) else None
+
+    specialise(function, stub, choose)
+    GENERICS.append(function)
+    return function
+
+
+def specialise(function: Any, like: Callable[..., Any], choose: Callable[..., Any]) -> None:
+    """Inside kernels, ``function`` is what ``choose`` returns for the numba types of its arguments (None: as before).
+
+    Numba compares signatures down to the annotations, so those of ``like`` and of the implementation are left out.
+    """
+
+    def typed(*args: Any) -> Any:
+        found = choose(*args)
+        return found and bare(found)
+
+    typed.__signature__ = inspect.signature(bare(like))  # type: ignore[attr-defined]
+    overload(function, jit_options=INLINE)(typed)
+
+
+def bare(function: Any) -> Any:
+    """The same function without annotations."""
+    function = getattr(function, "py_func", function)
+    code, space, name = function.__code__, function.__globals__, function.__name__
+    return python_types.FunctionType(code, space, name, function.__defaults__, function.__closure__)
+
+
+def compiled(function: Any, cls: type) -> Callable[[F], F]:
+    """Decorator: attach an implementation of the generic ``function`` to the NamedTuple class ``cls``."""
+
+    def attach(implementation: F) -> F:
+        if cls in FROZEN:
+            raise TypeError(
+                f"{cls.__name__} has been used in a compiled kernel already; "
+                f"define the class again to change its {function.__name__}."
+            )
+        typeof_impl.register(cls)(_tag)
+        function.register(cls, implementation)
+        return implementation
+
+    return attach
+
+
+def provides(function: Any, value: Any) -> bool:
+    """Whether the class of ``value`` brings an implementation of the generic ``function``."""
+    return type(value) in function.registry
+
+
+# ---------------------------------------------------------------- the numba type of an instance
+FROZEN: dict[type, str] = {}  # class -> fingerprint, fixed when the class is first seen by a kernel
+CLASSES: dict[tuple[str, str], type] = {}  # (qualified name, fingerprint) -> class
+
+
+class Tag(types.NamedTuple):
+    """Numba type of a family or a sampler: name, fingerprint and field types, no reference to the Python class.
+
+    A plain ``types.NamedTuple`` is pickled with its class *by reference*, so that every later process must be able to
+    import it (a user's file!) or fail.  This one pickles strings only.
+    """
+
+    def __init__(self, cls: Any, field_types: list[Any]) -> None:
+        self.types = tuple(field_types)
+        self.count = len(self.types)
+        self.fields = tuple(cls._fields)
+        self.identity = f"{cls.__module__}.{cls.__qualname__}", fingerprint_of(cls)
+        CLASSES[self.identity] = cls
+        types.Type.__init__(self, f"{self.identity[0]}[{self.identity[1]}]({', '.join(map(str, self.types))})")
+
+    @property
+    def key(self) -> Any:
+        return self.identity, self.types
+
+    @property
+    def instance_class(self) -> Any:
+        return CLASSES.get(self.identity)
+
+
+register_model(Tag)(models.TupleModel)
+
+
+def _tag(value: Any, context: Any) -> Tag:
+    """Type of an instance; a field annotated ``float`` is one even when it holds an int (one compilation, not two)."""
+    floats = {name for name, kind in inspect.get_annotations(type(value)).items() if kind in (float, "float")}
+    fields = zip(value._fields, value, strict=True)
+    return Tag(type(value), [types.float64 if name in floats else typeof_impl(v, context) for name, v in fields])
+
+
+# ---------------------------------------------------------------- fingerprints
+def fingerprint_of(cls: type) -> str:
+    """Digest of all compiled functions and plain attributes of a class; frozen at first use."""
+    if cls not in FROZEN:
+        functions = [(g.__name__, g.registry[cls]) for g in GENERICS if cls in g.registry]
+        plain = [(k, v) for k, v in sorted(vars(cls).items()) if k[0] != "_" and isinstance(v, PLAIN)]
+        FROZEN[cls] = fingerprint(*functions, *plain)
+    return FROZEN[cls]
+
+
+PLAIN = (int, float, complex, str, bytes, tuple, type(None), np.generic)
+
+
+def fingerprint(*things: Any) -> str:
+    """Digest of values and functions: byte code, constants, and what they reach by globals and closures."""
+    digest = hashlib.sha256()
+    seen: set[Any] = set()
+
+    def add(thing: Any) -> None:
+        thing = getattr(thing, "py_func", thing)  # a numba dispatcher stands for its function
+        match thing:
+            case python_types.CodeType():
+                for part in (thing.co_code, thing.co_names, thing.co_varnames, thing.co_consts):
+                    add(part)
+            case python_types.FunctionType():
+                add_function(thing)
+            case functools.partial():
+                for piece in (thing.func, thing.args, *sorted(thing.keywords.items())):
+                    add(piece)
+            case tuple() | list() | frozenset():
+                digest.update(f"{type(thing).__name__}{len(thing)}".encode())
+                for item in sorted(thing, key=repr) if isinstance(thing, frozenset) else thing:
+                    add(item)
+            case np.ndarray():
+                digest.update(f"{thing.dtype}{thing.shape}".encode() + thing.tobytes())
+            case _ if isinstance(thing, PLAIN):
+                digest.update(f"{type(thing).__name__}:{thing!r};".encode())
+            case _:
+                digest.update(f"{type(thing)}:{getattr(thing, '__qualname__', '')}".encode())
+
+    def add_function(function: Any) -> None:
+        if id(function) in seen:
+            return
+        seen.add(id(function))
+        digest.update(f"{function.__module__}.{function.__qualname__}".encode())
+        if hasattr(function, "registry") or is_library(function.__module__):
+            return  # a generic (its implementations are in other tags), or numpy, numba, ...
+        add(function.__code__)
+        add(function.__defaults__)
+        for cell in function.__closure__ or ():
+            add(cell.cell_contents)
+        for name in names(function.__code__):
+            if name in function.__globals__:
+                add(name)
+                reach(function.__globals__[name], function.__code__)
+
+    def reach(value: Any, code: python_types.CodeType) -> None:
+        if not inspect.ismodule(value):
+            return add(value)
+        digest.update(value.__name__.encode())  # helpers.wave(y): follow the attributes that the code names
+        for name in () if is_library(value.__name__) else names(code):
+            if hasattr(value, name) and (value.__name__, name) not in seen:
+                seen.add((value.__name__, name))
+                reach(getattr(value, name), code)
+        return None
+
+    for thing in things:
+        add(thing)
+    return digest.hexdigest()[:16]
+
+
+def names(code: python_types.CodeType) -> list[str]:
+    """Global and attribute names used by a code object and the ones nested in it."""
+    nested = [c for c in code.co_consts if isinstance(c, python_types.CodeType)]
+    return sorted(set(code.co_names).union(*(names(c) for c in nested)))
+
+
+def is_library(module: str) -> bool:
+    """Modules whose version PACKAGE, or numba's own part of the key, already covers."""
+    return module.split(".")[0] in {"math", "numpy", "numba", "builtins", "operator", "functools", "typing"}
+
+
+def package_digest() -> str:
+    """Digest of the library's compiled sources, by content, and of the versions below it."""
+    here = pathlib.Path(__file__).parent
+    files = sorted([here / "dispatch.py", here / "lanes.py", *here.glob("kernels/*.py")])
+    versions = numba.__version__, np.__version__, llvmlite.__version__
+    return fingerprint(*versions, *(part for f in files for part in (f.name, f.read_bytes())))
+
+
+PACKAGE = package_digest()
+
+
+# ---------------------------------------------------------------- the disk cache
+class DigestCache(FunctionCache):
+    """Numba's disk cache with files of our own; an entry of another signature than the one asked for is refused."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._cache_file = Entries(pathlib.Path(self.cache_path), self._impl.filename_base)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            found = super().load_overload(sig, target_context)
+        except Exception as error:
+            logger.info("a compiled kernel could not be loaded and is compiled again: %r", error)
+            return None
+        return found if found is None or found.signature.args == tuple(sig) else None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            logger.warning("a compiled kernel could not be saved: %s", error)
+
+
+class Entries:
+    """One file for each compiled kernel, named by the digest of its key, written whole or not at all."""
+
+    def __init__(self, folder: pathlib.Path, base: str) -> None:
+        self.folder, self.base = folder, base
+
+    def path(self, key: Any) -> pathlib.Path:
+        digest = hashlib.sha256(f"{PACKAGE} {key}".encode()).hexdigest()[:32]
+        return self.folder / f"{self.base}-{digest}.nbc"
+
+    def load(self, key: Any) -> Any:
+        try:
+            return pickle.loads(self.path(key).read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def save(self, key: Any, data: Any) -> None:
+        handle, name = tempfile.mkstemp(dir=self.folder, suffix=".tmp")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(dumps(data))
+            os.replace(name, self.path(key))
+        except BaseException:
+            pathlib.Path(name).unlink(missing_ok=True)
+            raise
+
+    def flush(self) -> None:
+        for path in self.folder.glob(f"{self.base}-*.nbc"):
+            path.unlink(missing_ok=True)
+
+
+def cached_files() -> Iterator[pathlib.Path]:
+    """All compiled kernels of this library on disk, of every version that was kept in the same folders."""
+    folders = {pathlib.Path(k._cache.cache_path) for k in KERNELS if isinstance(k._cache, DigestCache)}
+    for folder in sorted(folders):
+        yield from sorted([*folder.glob("*.nbc"), *folder.glob("*.nbi"), *folder.glob("*.tmp")])

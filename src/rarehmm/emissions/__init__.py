@@ -1,0 +1,154 @@
+"""DOOR: what a family of emission densities must bring, and what it gets for nothing.
+
+A family is one file here (or one of yours, anywhere): a ``NamedTuple`` class of its settings with
+
+* ``parameters``: the parameters of one state, as ``Parameter`` (name, support, default prior);
+* ``domain``: what its observations may be, ``REALS`` or ``COUNTS`` (one for all columns, or one a column);
+* ``columns``: how many columns it reads (default 1; then ``y`` is one value, else a tuple of columns);
+* ``draw(rng, states, phi)``: observations (T,) or (T, D) given states (T,) and parameters phi (K, P);
+* ``constant(y)``, only if ``log_density`` leaves out terms free of phi: their value for each row of ``y``;
+
+and small functions attached with ``@compiled``, in ordinary NumPy on ``y``, which run on floats, on arrays and, inside
+kernels, on lanes of 16 doubles:
+
+* ``prepare(family, phi)``: constants of one state, once per theta (logarithms, divisions);
+* ``log_density(family, y, c)``, ``c`` what ``prepare`` returned;
+* ``score(family, y, c)``: its derivatives in phi, a tuple;
+* ``statistics(family, y, c)``, if the family has an M-step: what that needs the expectations of, a tuple.
+
+A missing observation (NaN) never reaches these functions' results.  Coordinates, Jacobians, gradients, priors,
+decoding and simulation come for free.
+"""
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from rarehmm.dispatch import generic, provides
+from rarehmm.lanes import LANES
+from rarehmm.priors import Prior
+from rarehmm.series import Array, Domain, IntArray, Summary
+
+
+class Parameter(NamedTuple):
+    """A parameter of each state.
+
+    ``support`` is ``"real"`` or ``"positive"`` (then its logarithm is sampled); ``prior`` a prior, or a function that
+    makes one from the summary of the column of the data to which the parameter belongs.
+    """
+
+    name: str
+    support: str
+    prior: Prior | Callable[[Summary], Prior]
+    column: int = 0
+
+
+class Family(Protocol):
+    """What a type checker can see of a family; the head of this file has the whole contract."""
+
+    def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array: ...
+
+
+@generic
+def prepare(family: Any, phi: Any) -> Any:
+    """Constants of one state, a tuple of floats, from its parameters ``phi`` (P,)."""
+    raise TypeError(f"{type(family).__name__} has no prepare: attach one with @compiled(prepare, ...)")
+
+
+@generic
+def log_density(family: Any, y: Any, c: Any) -> Any:
+    """log p(y | phi) with ``c = prepare(family, phi)``; terms free of phi may be left to ``constant``."""
+    raise TypeError(f"{type(family).__name__} has no log_density: attach one with @compiled(log_density, ...)")
+
+
+@generic
+def score(family: Any, y: Any, c: Any) -> Any:
+    """Derivatives of the log density in phi, a tuple of P."""
+    raise TypeError(f"{type(family).__name__} has no score: attach one with @compiled(score, ...)")
+
+
+@generic
+def statistics(family: Any, y: Any, c: Any) -> Any:
+    """What the M-step needs the expectations of, a tuple, centred at ``c`` against cancellation."""
+    return ()
+
+
+def parameters(family: Family) -> tuple[Parameter, ...]:
+    """The parameters of one state."""
+    return tuple(getattr(family, "parameters"))
+
+
+def columns(family: Family) -> int:
+    """How many columns of the data a family reads."""
+    return int(getattr(family, "columns", 1))
+
+
+def domains(family: Family) -> tuple[Domain, ...]:
+    """What each column may hold."""
+    one = getattr(family, "domain")
+    return (one,) * columns(family) if isinstance(one, Domain) else tuple(one)
+
+
+def constant(family: Family, y: Array) -> Array:
+    """The terms (n,) that ``log_density`` leaves out for the rows ``y`` (n, D); 0 where missing."""
+    if not hasattr(family, "constant"):
+        return np.zeros(len(y))
+    terms = np.asarray(family.constant(y[:, 0] if columns(family) == 1 else y), dtype=float)
+    return np.where(np.isnan(y).any(1), 0.0, terms)
+
+
+def check_family(family: Family) -> None:
+    """Refuse a family whose functions do not fit the contract, in words about the family and not about a compiler.
+
+    The functions are run on arrays as they will be run on lanes, so that a branch on ``y``, a function of ``math`` or
+    a wrong index shows here.
+    """
+    name = type(family).__name__
+    for attribute in ("parameters", "domain", "draw"):
+        if not hasattr(family, attribute):
+            raise TypeError(f"{name} has no {attribute!r}; see the contract in rarehmm.emissions.")
+    if hasattr(family, "check"):
+        family.check()
+    for p in parameters(family):
+        if p.support not in ("real", "positive"):
+            raise ValueError(f"{name}: the support of {p.name!r} is {p.support!r}; it must be 'real' or 'positive'.")
+    phi = np.array([0.5 if p.support == "real" else 1.5 for p in parameters(family)])
+    y: Any = np.arange(1.0, LANES + 1)
+    y = y if columns(family) == 1 else (y,) * columns(family)
+    c = _tried(name, prepare, family, phi)
+    if not isinstance(c, tuple) or not all(np.ndim(v) == 0 for v in c):
+        raise TypeError(f"{name}: prepare must return a tuple of floats, not {c!r}.")
+    density = _tried(name, log_density, family, y, c)
+    if np.shape(density) != (LANES,):
+        raise TypeError(f"{name}: log_density of {LANES} observations has shape {np.shape(density)}.")
+    slopes = _tried(name, score, family, y, c)
+    if not isinstance(slopes, tuple) or len(slopes) != len(phi):
+        raise TypeError(f"{name}: score must return a tuple of {len(phi)}, one for each parameter, not {slopes!r}.")
+    if not isinstance(_tried(name, statistics, family, y, c), tuple):
+        raise TypeError(f"{name}: statistics must return a tuple.")
+
+
+def _tried(name: str, function: Any, family: Family, *args: Any) -> Any:
+    try:
+        return function(family, *args)
+    except Exception as error:
+        if not provides(function, family) and isinstance(error, TypeError):
+            raise
+        raise TypeError(
+            f"{name}: {function.__name__} failed on an array ({type(error).__name__}: {error}). Write it in ordinary "
+            "NumPy on y: np.where instead of if, np.log instead of math.log; lanes.lanewise for anything else."
+        ) from error
+
+
+def families() -> dict[str, Any]:
+    """The families of this folder by the name of their file: ``{"gaussian": Gaussian, ...}``."""
+    found = {}
+    for file in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{file.name}")
+        classes = [c for c in vars(module).values() if inspect.isclass(c) and c.__module__ == module.__name__]
+        found[file.name] = next(c for c in classes if hasattr(c, "parameters"))
+    return found

@@ -1,0 +1,47 @@
+"""Gaussian observations."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rarehmm.dispatch import compiled
+from rarehmm.emissions import Parameter, log_density, prepare, score, statistics
+from rarehmm.priors import location, squared_scale
+from rarehmm.series import REALS, Array, IntArray
+
+
+class Gaussian(NamedTuple):
+    r"""Bell-shaped noise: :math:`p(y \mid \mu_k, \sigma_k^2) \propto \sigma_k^{-1} e^{-(y-\mu_k)^2 / 2\sigma_k^2}`."""
+
+    parameters = (
+        Parameter("mean", support="real", prior=location),
+        Parameter("variance", support="positive", prior=squared_scale),
+    )
+    domain = REALS
+
+    def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
+        return np.asarray(rng.standard_normal(len(states)) * np.sqrt(phi[:, 1])[states] + phi[states, 0])
+
+
+@compiled(prepare, Gaussian)
+def _(family: Gaussian, phi: Array) -> Any:
+    return phi[0], 1.0 / phi[1], -0.5 * math.log(2 * math.pi * phi[1])
+
+
+@compiled(log_density, Gaussian)
+def _(family: Gaussian, y: Any, c: Any) -> Any:
+    z = y - c[0]
+    return c[2] - 0.5 * z * z * c[1]
+
+
+@compiled(score, Gaussian)
+def _(family: Gaussian, y: Any, c: Any) -> Any:
+    z = y - c[0]
+    return z * c[1], 0.5 * (z * z * c[1] - 1.0) * c[1]
+
+
+@compiled(statistics, Gaussian)
+def _(family: Gaussian, y: Any, c: Any) -> Any:
+    z = y - c[0]
+    return z, z * z

@@ -1,0 +1,45 @@
+"""Poisson counts."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import gammaln
+
+from rarehmm.dispatch import compiled
+from rarehmm.emissions import Parameter, log_density, prepare, score, statistics
+from rarehmm.priors import rate
+from rarehmm.series import COUNTS, Array, IntArray
+
+
+class Poisson(NamedTuple):
+    r"""Counts: :math:`p(y \mid \lambda_k) = \lambda_k^y e^{-\lambda_k} / y!`; the :math:`y!` lives in ``constant``."""
+
+    parameters = (Parameter("rate", support="positive", prior=rate),)
+    domain = COUNTS
+
+    def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
+        return np.asarray(rng.poisson(phi[states, 0]), dtype=float)
+
+    def constant(self, y: Array) -> Array:
+        return np.asarray(-gammaln(y + 1.0))
+
+
+@compiled(prepare, Poisson)
+def _(family: Poisson, phi: Array) -> Any:
+    return phi[0], math.log(phi[0]), 1.0 / phi[0]
+
+
+@compiled(log_density, Poisson)
+def _(family: Poisson, y: Any, c: Any) -> Any:
+    return y * c[1] - c[0]
+
+
+@compiled(score, Poisson)
+def _(family: Poisson, y: Any, c: Any) -> Any:
+    return (y * c[2] - 1.0,)
+
+
+@compiled(statistics, Poisson)
+def _(family: Poisson, y: Any, c: Any) -> Any:
+    return (y,)

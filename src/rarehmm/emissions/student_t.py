@@ -1,0 +1,60 @@
+"""Student's t: Gaussian observations with outliers."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rarehmm.dispatch import compiled
+from rarehmm.emissions import Parameter, log_density, prepare, score, statistics
+from rarehmm.priors import location, squared_scale
+from rarehmm.series import REALS, Array, IntArray
+
+
+class StudentT(NamedTuple):
+    r"""Heavy tails with known degrees of freedom :math:`\nu`, location :math:`\mu_k`, squared scale :math:`\sigma_k^2`.
+
+    .. math:: p(y \mid \mu_k, \sigma_k^2) \propto \sigma_k^{-1} (1 + (y-\mu_k)^2 / \nu\sigma_k^2)^{-(\nu+1)/2}
+    """
+
+    nu: float = 5.0
+    parameters = (
+        Parameter("mean", support="real", prior=location),
+        Parameter("scale2", support="positive", prior=squared_scale),
+    )
+    domain = REALS
+
+    def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
+        return np.asarray(rng.standard_t(self.nu, len(states)) * np.sqrt(phi[:, 1])[states] + phi[states, 0])
+
+    def check(self) -> None:
+        if not (math.isfinite(self.nu) and self.nu > 0):
+            raise ValueError(f"nu is {self.nu}; the degrees of freedom must be positive and finite. Try StudentT(5).")
+
+
+@compiled(prepare, StudentT)
+def _(family: StudentT, phi: Array) -> Any:
+    nu, s2 = family.nu, phi[1]
+    norm = math.lgamma(0.5 * (nu + 1)) - math.lgamma(0.5 * nu) - 0.5 * math.log(nu * math.pi * s2)
+    return phi[0], 1.0 / s2, norm, 1.0 / (nu * s2)
+
+
+@compiled(log_density, StudentT)
+def _(family: StudentT, y: Any, c: Any) -> Any:
+    z = y - c[0]
+    return c[2] - 0.5 * (family.nu + 1.0) * np.log(1.0 + z * z * c[3])
+
+
+@compiled(score, StudentT)
+def _(family: StudentT, y: Any, c: Any) -> Any:
+    z = y - c[0]
+    z2 = z * z * c[1]
+    u = (family.nu + 1.0) / (family.nu + z2)
+    return u * z * c[1], 0.5 * (u * z2 - 1.0) * c[1]
+
+
+@compiled(statistics, StudentT)
+def _(family: StudentT, y: Any, c: Any) -> Any:
+    z = y - c[0]
+    u = (family.nu + 1.0) / (family.nu + z * z * c[1])  # expected precision weight given y
+    return u, u * z, u * z * z

@@ -1,0 +1,1 @@
+"""Every numba loop of the library."""

@@ -1,0 +1,247 @@
+"""Forward and backward messages over one group of lanes: blocks of a long series, or windows, one SIMD lane each.
+
+Time runs over n local steps: a left halo [0, first), the core [first, last), a right halo [last, n).  Lanes are the
+last axis of every array, K states, C prepared constants a state.  The filter is scaled so that messages sum to one
+every few steps only; the backward pass uses the filter's own scales, hence needs no division.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rarehmm.dispatch import inner, specialise
+from rarehmm.emissions import Family, columns, log_density, prepare, score, statistics
+from rarehmm.lanes import (
+    lane_array,
+    lanes_type,
+    load,
+    load_columns,
+    positive_log,
+    relative,
+    splat,
+    store,
+    take,
+)
+from rarehmm.series import Array
+
+CEILING = 1e200  # of backward messages: only those of states that cannot be reached grow so far
+
+
+class Point(NamedTuple):
+    """Parameters as kernels see them: ``phi`` (K, P), ``c`` (K, C) what the family prepared from them,
+    ``transition`` (K, K), ``start`` (K,)."""
+
+    phi: Array
+    c: Array
+    transition: Array
+    start: Array
+
+
+class Group(NamedTuple):
+    """One group of lanes at work.
+
+    ``y`` (n, D) observations; ``fresh`` (1,) 1 where a sequence begins at the core, else 0; ``steps`` (1,) length of
+    each lane's core, the rest of the group's is padding; ``p`` (n, K) densities relative to the largest; ``a``
+    (n + 1, K) filter; ``scale`` (n,) its normalisers; ``top`` (n,) the largest log density; ``b``, ``pb`` (1, K)
+    backward message; all with LANES last.
+    """
+
+    y: Array
+    fresh: Array
+    steps: Array
+    p: Array
+    a: Array
+    scale: Array
+    top: Array
+    b: Array
+    pb: Array
+
+
+def group(n: int, D: int, K: int) -> Group:
+    """Room for groups of up to n steps."""
+    one = lane_array
+    return Group(one(n, D), one(1), one(1), one(n, K), one(n + 1, K), one(n), one(n), one(1, K), one(1, K))
+
+
+# ---------------------------------------------------------------- observations
+def observation(family: Family, y: Array, t: int) -> Any:
+    """Observation t of all lanes in ``y`` (n, D, LANES): one Lanes, or a tuple of them."""
+    return y[t, 0] if columns(family) == 1 else tuple(y[t])
+
+
+def _one_column(family: Any, y: Any, t: Any) -> Any:
+    return load(y, (t, 0))
+
+
+def _observation(family: Any, y: Any, t: Any) -> Any:
+    count = getattr(family.instance_class, "columns", 1)
+    if count == 1:
+        return _one_column
+    several = load_columns(count)
+    return lambda family, y, t: several(y, t)
+
+
+def seen(x: Any) -> Any:
+    """Mask of the lanes whose observation is there; missing is NaN in any column."""
+    x = sum(x) if isinstance(x, tuple) else x
+    return x == x
+
+
+def _seen_one(x: Any) -> Any:
+    return x == x
+
+
+def _seen_several(x: Any) -> Any:
+    total = x[0]
+    for d in range(1, len(x)):
+        total = total + x[d]
+    return total == total
+
+
+specialise(observation, observation, _observation)
+specialise(seen, seen, lambda x: _seen_one if x is lanes_type else _seen_several)
+
+
+# ---------------------------------------------------------------- messages
+@inner
+def forward(family, point, g, first, last, n, every):
+    """Densities and filter over [0, n) from the message a[0]; ``first`` is where fresh lanes begin with ``start``.
+
+    a[t + 1, k] = scale[t] p[t, k] sum_j a[t, j] P[j, k].  Densities are relative to the largest among the states in
+    reach.  Returns the log likelihood of the core in each lane, and the smallest normaliser that was met: densities
+    are cut at e^-300, which is harmless while that is far larger.
+    """
+    transition = point.transition
+    K = transition.shape[0]
+    template = prepare(family, point.phi[0])
+    total, smallest = splat(0.0), splat(1.0)
+    for t in range(n):
+        x = observation(family, g.y, t)
+        ok = seen(x)
+        top = splat(-1e300)
+        for k in range(K):
+            s = load(g.a, (t, 0)) * transition[0, k]
+            for j in range(1, K):
+                s = s + load(g.a, (t, j)) * transition[j, k]
+            if t == first:
+                s = np.where(load(g.fresh, (0,)) > 0.0, point.start[k], s)
+            v = log_density(family, x, take(template, point.c, k))
+            top = np.where((v > top) & (s > 0.0), v, top)
+            store(g.a, (t + 1, k), s)
+            store(g.p, (t, k), v)
+        z = splat(0.0)
+        for k in range(K):
+            e = np.where(ok, relative(load(g.p, (t, k)) - top), 1.0)
+            s = load(g.a, (t + 1, k)) * e
+            store(g.p, (t, k), e)
+            store(g.a, (t + 1, k), s)
+            z = z + s
+        top = np.where(ok, top, 0.0)
+        store(g.top, (t,), top)
+        inside = first <= t < last
+        if inside:
+            total = total + top
+        if (t + 1 - first) % every == 0 or t == last - 1 or t == n - 1:
+            if inside:
+                total = total + positive_log(z)
+            smallest = np.where(z < smallest, z, smallest)
+            z = 1.0 / z
+            store(g.scale, (t,), z)
+            for k in range(K):
+                store(g.a, (t + 1, k), load(g.a, (t + 1, k)) * z)
+        else:
+            store(g.scale, (t,), splat(1.0))
+    return total, smallest
+
+
+@inner
+def backward(point, g, last, n, every):
+    """Carry the message b from n down to ``last`` through the right halo; it ends up with sum one."""
+    transition = point.transition
+    K = transition.shape[0]
+    for t in range(n - 1, last - 1, -1):
+        for k in range(K):
+            store(g.pb, (0, k), load(g.p, (t, k)) * load(g.b, (0, k)))
+        z = splat(0.0)
+        for j in range(K):
+            s = load(g.pb, (0, 0)) * transition[j, 0]
+            for k in range(1, K):
+                s = s + load(g.pb, (0, k)) * transition[j, k]
+            store(g.b, (0, j), s)
+            z = z + s
+        if t % every == 0 or t == last:
+            z = 1.0 / z
+            for k in range(K):
+                store(g.b, (0, k), load(g.b, (0, k)) * z)
+
+
+@inner
+def smooth(family, point, g, first, last, shortest, sums, want_statistics, keep):
+    """Backward through the core, adding expected scores, statistics, transitions and first states to ``sums``.
+
+    With gamma_t(k) = a[t + 1, k] b[k] and the transition xi_t(j, k) = a[t, j] P[j, k] pb[k]: the message is scaled
+    once so that sum_k a b = 1, and the filter's own scales keep it so.  ``pairs`` is left without the factor P.  If
+    ``keep``, the gammas take the place of the filter in ``a``.
+    """
+    transition = point.transition
+    K = transition.shape[0]
+    template = prepare(family, point.phi[0])
+    z = splat(0.0)
+    for k in range(K):
+        z = z + load(g.a, (last, k)) * load(g.b, (0, k))
+    z = 1.0 / z
+    for k in range(K):
+        store(g.b, (0, k), load(g.b, (0, k)) * z)
+    for t in range(last - 1, first - 1, -1):
+        x = observation(family, g.y, t)
+        ok = seen(x)
+        scale = load(g.scale, (t,))
+        for k in range(K):
+            bk = load(g.b, (0, k))
+            gamma = load(g.a, (t + 1, k)) * bk
+            store(g.pb, (0, k), load(g.p, (t, k)) * bk * scale)
+            if keep:
+                store(g.a, (t + 1, k), gamma)
+            if t == first:
+                store(sums.first, (k,), load(sums.first, (k,)) + gamma * load(g.fresh, (0,)))
+            slopes = score(family, x, take(template, point.c, k))
+            for i in range(len(slopes)):
+                store(sums.scores, (k, i), load(sums.scores, (k, i)) + np.where(ok, gamma * slopes[i], 0.0))
+            if want_statistics:
+                parts = statistics(family, x, take(template, point.c, k))
+                store(sums.counts, (k,), load(sums.counts, (k,)) + np.where(ok, gamma, 0.0))
+                for i in range(len(parts)):
+                    more = np.where(ok, gamma * parts[i], 0.0)
+                    store(sums.statistics, (k, i), load(sums.statistics, (k, i)) + more)
+        for j in range(K):
+            s = load(g.pb, (0, 0)) * transition[j, 0]
+            for k in range(1, K):
+                s = s + load(g.pb, (0, k)) * transition[j, k]
+            store(g.b, (0, j), np.where(s < CEILING, s, CEILING))
+        if t == first:  # no transition leads into the first state of a sequence
+            for k in range(K):
+                store(g.pb, (0, k), load(g.pb, (0, k)) * (1.0 - load(g.fresh, (0,))))
+        if t - first >= shortest:  # nor into padding
+            live = load(g.steps, (0,)) > float(t - first)
+            for k in range(K):
+                store(g.pb, (0, k), np.where(live, load(g.pb, (0, k)), 0.0))
+        for j in range(K):
+            aj = load(g.a, (t, j))
+            for k in range(K):
+                store(sums.pairs, (j, k), load(sums.pairs, (j, k)) + aj * load(g.pb, (0, k)))
+
+
+class Sums(NamedTuple):
+    """Sums over the cores of lanes: ``scores`` (K, P), ``counts`` (K,), ``statistics`` (K, Q), ``pairs`` (K, K),
+    ``first`` (K,), all with LANES last."""
+
+    scores: Array
+    counts: Array
+    statistics: Array
+    pairs: Array
+    first: Array
+
+
+def zeros(K: int, P: int, Q: int) -> Sums:
+    one = lane_array
+    return Sums(one(K, P), one(K), one(K, Q), one(K, K), one(K))

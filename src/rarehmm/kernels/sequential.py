@@ -1,0 +1,205 @@
+"""What must be done one step after the other: settling the seams of a pass, Viterbi, drawing a path.
+
+Densities are computed beforehand, 16 steps at a time; what remains is K^2 operations a step on plain floats.
+"""
+
+import numpy as np
+
+from rarehmm.dispatch import inner, kernel
+from rarehmm.emissions import log_density, prepare
+from rarehmm.kernels.messages import observation, seen
+from rarehmm.lanes import LANES, Array, lane_array, relative, store, take
+
+
+@kernel
+def log_densities(family, point, y, buffer, room, out):
+    """out (n, K): log density of each row of y (n, D) in each state; 0 for all states where it is missing.
+
+    ``buffer`` (1, D, LANES) and ``room`` (1, LANES) are scratch."""
+    template = prepare(family, point.phi[0])
+    n, K = out.shape
+    for first in range(0, n, LANES):
+        size = min(LANES, n - first)
+        for w in range(LANES):
+            for d in range(y.shape[1]):
+                buffer[0, d, w] = y[first + w, d] if w < size else np.nan
+        x = observation(family, buffer, 0)
+        ok = seen(x)
+        for k in range(K):
+            store(room, (0,), np.where(ok, log_density(family, x, take(template, point.c, k)), 0.0))
+            for w in range(size):
+                out[first + w, k] = room[0, w]
+
+
+def scratch(D: int) -> tuple[Array, Array]:
+    """``buffer`` and ``room`` of log_densities."""
+    return lane_array(1, D), lane_array(1)
+
+
+@inner
+def apart(u, v, tolerance):
+    """Whether two messages differ in direction, by the relative difference of their entries."""
+    K = len(u)
+    total_u, total_v = 0.0, 0.0
+    for k in range(K):
+        total_u += u[k]
+        total_v += v[k]
+    for k in range(K):
+        x, z = u[k] / total_u, v[k] / total_v
+        if abs(x - z) > tolerance * max(x, z):
+            return True
+    return False
+
+
+@inner
+def predict(transition, a, out):
+    """out = a P."""
+    K = len(a)
+    for k in range(K):
+        s = 0.0
+        for j in range(K):
+            s += a[j] * transition[j, k]
+        out[k] = s
+
+
+@kernel
+def settle(logp, point, fresh, row, length, low, tolerance, end, wrong):
+    """Filter the blocks marked in ``wrong`` from the end of the one before, and on while that changes their own end.
+
+    The blocks low, low + 1, ... have their densities in ``logp`` (rows, K), from ``row`` on.
+    """
+    transition = point.transition
+    K = transition.shape[0]
+    a, b, old = np.empty(K), np.empty(K), np.empty(K)
+    for i in range(len(row)):
+        here = low + i
+        if not wrong[here]:
+            continue
+        for k in range(K):
+            a[k] = 0.0 if fresh[here] else end[here - 1, k]
+        for t in range(row[i], row[i] + length[i]):
+            predict(transition, a, b)
+            if fresh[here] and t == row[i]:
+                for k in range(K):
+                    b[k] = point.start[k]
+            weigh(logp, t, b, a)
+        for k in range(K):
+            a[k], end[here, k] = end[here, k], a[k]
+        predict(transition, a, old)
+        predict(transition, end[here], b)
+        if apart(old, b, tolerance) and here + 1 < len(wrong) and not fresh[here + 1]:
+            wrong[here + 1] = True
+
+
+@kernel
+def settle_back(logp, point, fresh, row, length, low, tolerance, begin, wrong):
+    """The same backwards: begin[i] from begin[i + 1]."""
+    transition = point.transition
+    K = transition.shape[0]
+    b, pb = np.empty(K), np.empty(K)
+    for i in range(len(row) - 1, -1, -1):
+        here = low + i
+        if not wrong[here]:
+            continue
+        final = here + 1 == len(wrong) or fresh[here + 1]
+        for k in range(K):
+            b[k] = 1.0 if final else begin[here + 1, k]
+        for t in range(row[i] + length[i] - 1, row[i] - 1, -1):
+            top = -np.inf
+            for k in range(K):
+                top = max(top, logp[t, k])
+            for k in range(K):
+                pb[k] = relative(logp[t, k] - top) * b[k]
+            total = 0.0
+            for j in range(K):
+                s = 0.0
+                for k in range(K):
+                    s += transition[j, k] * pb[k]
+                b[j] = s
+                total += s
+            for k in range(K):
+                b[k] /= total
+        if apart(begin[here], b, tolerance) and here > 0 and not fresh[here]:
+            wrong[here - 1] = True
+        for k in range(K):
+            begin[here, k] = b[k]
+
+
+@inner
+def weigh(logp, t, prediction, a):
+    """a = prediction times density, normalised; densities relative to the largest in reach."""
+    K = len(a)
+    top = -np.inf
+    for k in range(K):
+        if prediction[k] > 0.0 and logp[t, k] > top:
+            top = logp[t, k]
+    total = 0.0
+    for k in range(K):
+        a[k] = prediction[k] * relative(logp[t, k] - top)
+        total += a[k]
+    for k in range(K):
+        a[k] /= total
+
+
+# ---------------------------------------------------------------- Viterbi
+@kernel
+def viterbi(logp, log_transition, log_start, fresh, best, back):
+    """One stretch of the forward half: ``best`` (K,) carries the log probability of the best path to each state.
+
+    ``fresh`` (n,) marks the rows where a sequence begins; there ``back`` holds the best last state of the sequence
+    before.  Elsewhere back[t, k] (n, K) is the state before k on the best path to it.
+    """
+    n, K = logp.shape
+    new = np.empty(K)
+    for t in range(n):
+        if fresh[t]:
+            winner = 0
+            for j in range(1, K):
+                if best[j] > best[winner]:
+                    winner = j
+            for k in range(K):
+                back[t, k] = winner
+                new[k] = log_start[k] + logp[t, k]
+        else:
+            for k in range(K):
+                winner = 0
+                top = best[0] + log_transition[0, k]
+                for j in range(1, K):
+                    s = best[j] + log_transition[j, k]
+                    if s > top:
+                        winner, top = j, s
+                back[t, k] = winner
+                new[k] = top + logp[t, k]
+        shift = new[0]
+        for k in range(1, K):
+            shift = max(shift, new[k])
+        for k in range(K):
+            best[k] = new[k] - shift
+
+
+@kernel
+def trace(back, last, path):
+    """The best path (T,) that ends in state ``last``."""
+    state = last
+    for t in range(len(path) - 1, -1, -1):
+        path[t] = state
+        state = back[t, state]
+
+
+# ---------------------------------------------------------------- simulation
+@kernel
+def draw_path(uniform, cumulative, cumulative_start, fresh, state, path):
+    """A path of states (n,) from uniform numbers (n,) and cumulative rows (K, K); returns the last state."""
+    K = cumulative.shape[0]
+    for t in range(len(path)):
+        u = uniform[t]
+        k = 0
+        if fresh[t]:
+            while k < K - 1 and u >= cumulative_start[k]:
+                k += 1
+        else:
+            while k < K - 1 and u >= cumulative[state, k]:
+                k += 1
+        path[t] = k
+        state = k
+    return state

@@ -1,0 +1,456 @@
+"""Lanes: 16 doubles that travel together, as a numba type that *is* an LLVM vector.
+
+A loop over lanes left to the auto-vectoriser falls back to scalar code without a word: a constant trip count of 16 is
+unrolled before the vectoriser runs, alias checks fail, a branch spoils it.  Here ``y - c[0]`` on a Lanes value is one
+vector instruction by construction, on any machine (LLVM splits the vector to what the CPU has).
+
+Families and kernels write ordinary NumPy on Lanes: arithmetic, comparisons, ``np.exp``, ``np.log``, ``np.sqrt``,
+``np.abs``, ``np.where``, ``np.maximum``, ``np.minimum``; any other scalar function by ``lanewise``.  Without the JIT
+the same names work on arrays of 16 numbers.
+"""
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
+from numba.extending import intrinsic, lower_builtin, models, register_model
+
+from rarehmm.dispatch import JIT, inner, specialise
+
+LANES = 16
+DOUBLE, INT, SHORT = ir.DoubleType(), ir.IntType(64), ir.IntType(32)
+DOUBLES, INTS, SHORTS = (ir.VectorType(t, LANES) for t in (DOUBLE, INT, SHORT))
+
+Array = npt.NDArray[np.float64]
+
+
+def lane_array(*shape: int) -> Array:
+    """Zeros (..., LANES) that start on a cache line: a 64-byte vector off its line costs two accesses."""
+    size = math.prod(shape) * LANES
+    raw = np.zeros(size + 8)
+    first = (-raw.ctypes.data % 64) // 8
+    return raw[first : first + size].reshape(*shape, LANES)
+
+
+# ---------------------------------------------------------------- the types and their operators
+class LanesType(types.Type):
+    """Numba type of LANES doubles."""
+
+
+class MaskType(types.Type):
+    """Numba type of LANES truth values."""
+
+
+lanes_type, mask_type = LanesType(f"lanes{LANES}"), MaskType(f"mask{LANES}")
+
+
+@register_model(LanesType)
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, DOUBLES)
+
+
+@register_model(MaskType)
+class _MaskModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, ir.VectorType(ir.IntType(1), LANES))
+
+
+def _wide(builder: Any, value: Any, kind: Any) -> Any:
+    """A float in all lanes; a vector as it is."""
+    if kind is lanes_type:
+        return value
+    one = builder.insert_element(ir.Constant(DOUBLES, ir.Undefined), value, ir.Constant(SHORT, 0))
+    return builder.shuffle_vector(one, ir.Constant(DOUBLES, ir.Undefined), ir.Constant(SHORTS, [0] * LANES))
+
+
+def _operator(op: Any, emit: Callable[..., Any], cases: list[Any]) -> None:
+    """Give ``op`` to the argument types of ``cases``; ``emit`` gets the builder and the values, widened."""
+    infer_global(op)(type("Lanes" + op.__name__, (ConcreteTemplate,), {"cases": cases}))
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return emit(
+            builder, *(v if k is mask_type else _wide(builder, v, k) for v, k in zip(args, sig.args, strict=True))
+        )
+
+    for case in cases:
+        lower_builtin(op, *case.args)(lower)
+
+
+def _mixed(result: Any) -> list[Any]:
+    pairs = (lanes_type, lanes_type), (lanes_type, types.float64), (types.float64, lanes_type)
+    return [signature(result, *pair) for pair in pairs]
+
+
+for _op, _name in ((operator.add, "fadd"), (operator.sub, "fsub"), (operator.mul, "fmul"), (operator.truediv, "fdiv")):
+    _operator(_op, lambda b, u, v, name=_name: getattr(b, name)(u, v), _mixed(lanes_type))
+for _op, _sign in (
+    (operator.gt, ">"),
+    (operator.lt, "<"),
+    (operator.ge, ">="),
+    (operator.le, "<="),
+    (operator.eq, "=="),
+):
+    _operator(_op, lambda b, u, v, sign=_sign: b.fcmp_ordered(sign, u, v), _mixed(mask_type))
+_operator(operator.ne, lambda b, u, v: b.fcmp_unordered("!=", u, v), _mixed(mask_type))
+_operator(
+    operator.neg, lambda b, u: b.fsub(ir.Constant(DOUBLES, [-0.0] * LANES), u), [signature(lanes_type, lanes_type)]
+)
+for _op, _name in ((operator.and_, "and_"), (operator.or_, "or_")):
+    _operator(_op, lambda b, u, v, name=_name: getattr(b, name)(u, v), [signature(mask_type, mask_type, mask_type)])
+_operator(operator.invert, lambda b, u: b.not_(u), [signature(mask_type, mask_type)])
+
+
+# ---------------------------------------------------------------- memory
+def _pointer(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
+    """Address of array[*index, 0] as a pointer to a vector; ``index`` is a list of LLVM integers."""
+    view = context.make_array(kind)(context, builder, array)
+    pointer = cgutils.get_item_pointer(context, builder, kind, view, [*index, ir.Constant(INT, 0)])
+    return builder.bitcast(pointer, DOUBLES.as_pointer())
+
+
+def _read(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
+    out = builder.load(_pointer(context, builder, kind, array, index))
+    out.align = 8
+    return out
+
+
+@intrinsic
+def load(context: Any, array: Any, index: Any) -> Any:
+    """The lanes array[index] of a C-contiguous array whose last axis has LANES elements."""
+
+    def code(c: Any, b: Any, s: Any, a: Any) -> Any:
+        return _read(c, b, s.args[0], a[0], cgutils.unpack_tuple(b, a[1]))
+
+    return lanes_type(array, index), code
+
+
+def load_columns(columns: int) -> Any:
+    """A function of (array, t): the tuple of the lanes array[t, 0], ..., array[t, columns - 1]."""
+    kind = types.UniTuple(lanes_type, columns)
+
+    @intrinsic
+    def function(context: Any, array: Any, t: Any) -> Any:
+        def code(c: Any, b: Any, s: Any, a: Any) -> Any:
+            rows = [_read(c, b, s.args[0], a[0], [a[1], ir.Constant(INT, d)]) for d in range(columns)]
+            return c.make_tuple(b, kind, rows)
+
+        return kind(array, t), code
+
+    return function
+
+
+@intrinsic
+def store(context: Any, array: Any, index: Any, value: Any) -> Any:
+    """array[index] = value."""
+
+    def code(c: Any, b: Any, s: Any, a: Any) -> Any:
+        b.store(a[2], _pointer(c, b, s.args[0], a[0], cgutils.unpack_tuple(b, a[1])), align=8)
+        return c.get_dummy_value()
+
+    return types.void(array, index, lanes_type), code
+
+
+@intrinsic
+def take(context: Any, template: Any, array: Any, row: Any) -> Any:
+    """array[row] as a tuple as long as ``template``: values in registers that no store can alias."""
+    kind = types.UniTuple(types.float64, len(template))
+
+    def code(c: Any, b: Any, s: Any, a: Any) -> Any:
+        view = c.make_array(s.args[1])(c, b, a[1])
+        rows = [[a[2], ir.Constant(INT, i)] for i in range(len(kind))]
+        return c.make_tuple(b, kind, [b.load(cgutils.get_item_pointer(c, b, s.args[1], view, i)) for i in rows])
+
+    return kind(template, array, row), code
+
+
+# ---------------------------------------------------------------- from floats and to floats
+@intrinsic
+def splat(context: Any, x: Any) -> Any:
+    """One number in every lane; Lanes as they are."""
+    kind = lanes_type if x is lanes_type else types.float64
+    return lanes_type(kind), lambda c, b, s, a: _wide(b, a[0], kind)
+
+
+def _library(builder: Any, name: str, result: Any, *args: Any) -> Any:
+    """Call an LLVM intrinsic on vectors."""
+    kind = ir.FunctionType(result, [a.type for a in args])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
+
+
+@intrinsic
+def lane_sum(context: Any, x: Any) -> Any:
+    """Sum over lanes, as a tree: the same order on every run."""
+
+    def code(c: Any, b: Any, s: Any, a: Any) -> Any:
+        kind = ir.FunctionType(DOUBLE, [DOUBLE, DOUBLES])
+        f = cgutils.get_or_insert_function(b.module, kind, f"llvm.vector.reduce.fadd.v{LANES}f64")
+        return b.call(f, [ir.Constant(DOUBLE, -0.0), a[0]], fastmath=["reassoc"])
+
+    return types.float64(lanes_type), code
+
+
+@intrinsic
+def _select(context: Any, mask: Any, u: Any, v: Any) -> Any:
+    kinds = [lanes_type if k is lanes_type else types.float64 for k in (u, v)]
+
+    def code(c: Any, b: Any, s: Any, a: Any) -> Any:
+        return b.select(a[0], _wide(b, a[1], s.args[1]), _wide(b, a[2], s.args[2]))
+
+    return lanes_type(mask_type, *kinds), code
+
+
+def _unary(name: str) -> Any:
+    """An LLVM function of one vector."""
+
+    @intrinsic
+    def function(context: Any, x: Any) -> Any:
+        return lanes_type(lanes_type), lambda c, b, s, a: _library(b, f"llvm.{name}.v{LANES}f64", DOUBLES, *a)
+
+    return function
+
+
+_rint, _sqrt, _abs = _unary("rint"), _unary("sqrt"), _unary("fabs")
+
+
+@intrinsic
+def _fused(context: Any, x: Any, y: Any, z: Any) -> Any:
+    """x y + z rounded once, in this order: what the fast options may not rearrange."""
+
+    def code(c: Any, b: Any, s: Any, a: Any) -> Any:
+        return _library(b, f"llvm.fma.v{LANES}f64", DOUBLES, *(_wide(b, v, k) for v, k in zip(a, s.args, strict=True)))
+
+    return lanes_type(*(k if k is lanes_type else types.float64 for k in (x, y, z))), code
+
+
+@intrinsic
+def _power_of_two(context: Any, n: Any) -> Any:
+    """2^n for whole n, -1022 <= n <= 1023."""
+
+    def code(c: Any, b: Any, s: Any, a: Any) -> Any:
+        e = b.sext(b.fptosi(a[0], SHORTS), INTS)
+        e = b.shl(b.add(e, ir.Constant(INTS, [1023] * LANES)), ir.Constant(INTS, [52] * LANES))
+        return b.bitcast(e, DOUBLES)
+
+    return lanes_type(lanes_type), code
+
+
+@intrinsic
+def _split(context: Any, x: Any) -> Any:
+    """(e, m) with x = 2^e m and m in [sqrt(1/2), sqrt(2)); x positive and normal."""
+
+    def code(c: Any, b: Any, s: Any, a: Any) -> Any:
+        bits = b.bitcast(a[0], INTS)
+        shift = ir.Constant(INTS, [52] * LANES)
+        e = b.ashr(b.sub(bits, ir.Constant(INTS, [0x3FE6A09E667F3BCD] * LANES)), shift)
+        m = b.bitcast(b.sub(bits, b.shl(e, shift)), DOUBLES)
+        return c.make_tuple(b, s.return_type, [b.sitofp(b.trunc(e, SHORTS), DOUBLES), m])
+
+    return types.UniTuple(lanes_type, 2)(lanes_type), code
+
+
+@intrinsic
+def _get(context: Any, x: Any, i: Any) -> Any:
+    return types.float64(lanes_type, types.int64), lambda c, b, s, a: b.extract_element(a[0], a[1])
+
+
+@intrinsic
+def _put(context: Any, x: Any, i: Any, value: Any) -> Any:
+    return lanes_type(lanes_type, types.int64, types.float64), lambda c, b, s, a: b.insert_element(a[0], a[2], a[1])
+
+
+def lanewise(scalar: Callable[[float], float]) -> Any:
+    """A function of Lanes out of any compiled scalar function, one lane after the other: slow, but always there."""
+    vectorized = np.vectorize(scalar, otypes=[float])
+
+    def plain(x: Any) -> Any:
+        return vectorized(x)
+
+    def one(x: Any) -> Any:
+        return scalar(x)
+
+    def each(x: Any) -> Any:
+        out = x
+        for i in range(LANES):
+            out = _put(out, i, scalar(_get(x, i)))
+        return out
+
+    specialise(plain, one, lambda kind: each if kind is lanes_type else one)
+    return plain
+
+
+# ---------------------------------------------------------------- without the JIT: the same names on arrays
+def _plain_load(array: Array, index: Any) -> Any:
+    return array[index].copy()
+
+
+def _plain_store(array: Array, index: Any, value: Any) -> None:
+    array[index] = value
+
+
+def _plain_take(template: tuple[float, ...], array: Array, row: int) -> tuple[float, ...]:
+    return tuple(array[row, : len(template)])
+
+
+def _plain_splat(x: float) -> Array:
+    return np.full(LANES, x)
+
+
+if not JIT:
+    load, store, take, splat, lane_sum = _plain_load, _plain_store, _plain_take, _plain_splat, np.sum
+
+
+# ---------------------------------------------------------------- exp and log
+LOG2E, LN2_HIGH, LN2_LOW = 1.4426950408889634, 6.93145751953125e-1, 1.42860682030941723212e-6
+LOWEST = -300.0  # e^-300: far from denormals, which double the time
+
+
+@inner
+def _exp_finite(x: Any) -> Any:
+    """Cody and Waite: x = n log 2 + r, |r| <= log(2) / 2, Taylor to the twelfth power; |x| <= 708."""
+    n = _rint(x * LOG2E)
+    r = _fused(n, -LN2_LOW, _fused(n, -LN2_HIGH, x))
+    p = r * (1.0 / 479001600.0) + 1.0 / 39916800.0
+    p = p * r + 1.0 / 3628800.0
+    p = p * r + 1.0 / 362880.0
+    p = p * r + 1.0 / 40320.0
+    p = p * r + 1.0 / 5040.0
+    p = p * r + 1.0 / 720.0
+    p = p * r + 1.0 / 120.0
+    p = p * r + 1.0 / 24.0
+    p = p * r + 1.0 / 6.0
+    p = p * r + 0.5
+    p = p * r + 1.0
+    p = p * r + 1.0
+    return p * _power_of_two(n)
+
+
+@inner
+def _exp_lanes(x: Any) -> Any:
+    """As NumPy's: 0 below -708, infinite above 709, NaN stays."""
+    safe = np.where((x > -708.0) & (x < 709.0), x, 0.0)
+    out = np.where(x <= -708.0, 0.0, _exp_finite(safe))
+    out = np.where(x >= 709.0, np.inf, out)
+    return np.where(x == x, out, x)
+
+
+@inner
+def _log_finite(x: Any) -> Any:
+    """x = 2^e m, log m = 2 atanh((m - 1) / (m + 1)) by its series; x positive and normal."""
+    e, m = _split(x)
+    s = (m - 1.0) / (m + 1.0)
+    q = s * s
+    p = q * (2.0 / 21.0) + 2.0 / 19.0
+    p = p * q + 2.0 / 17.0
+    p = p * q + 2.0 / 15.0
+    p = p * q + 2.0 / 13.0
+    p = p * q + 2.0 / 11.0
+    p = p * q + 2.0 / 9.0
+    p = p * q + 2.0 / 7.0
+    p = p * q + 2.0 / 5.0
+    p = p * q + 2.0 / 3.0
+    return e * 0.6931471805599453 + (s * q * p + 2.0 * s)
+
+
+TINY, HUGE = float(np.finfo(float).tiny), float(np.finfo(float).max)
+
+
+@inner
+def _log_lanes(x: Any) -> Any:
+    """As NumPy's, but denormals count as zero: NaN below zero, minus infinite at it."""
+    out = np.where((x >= TINY) & (x <= HUGE), _log_finite(np.where(x >= TINY, x, 1.0)), x)  # inf and NaN as they are
+    return np.where(x < TINY, np.where(x < 0.0, np.nan, -np.inf), out)
+
+
+def on_lanes(function: Any) -> Any:
+    """Decorator: what ``function`` does inside kernels when one of its arguments is a Lanes or a mask."""
+
+    def attach(implementation: Any) -> Any:
+        def choose(*kinds: Any) -> Any:
+            return implementation if any(k is lanes_type or k is mask_type for k in kinds) else None
+
+        specialise(function, implementation, choose)
+        return implementation
+
+    return attach
+
+
+def relative(x: Any) -> Any:
+    """e^min(x, 0), at least e^-300 (also for NaN): a density relative to the largest among the states in reach."""
+    return np.exp(np.minimum(np.where(x > LOWEST, x, LOWEST), 0.0))
+
+
+def _relative_lanes(x: Any) -> Any:
+    x = _select(x > LOWEST, x, LOWEST)
+    return _exp_finite(_select(x < 0.0, x, 0.0))
+
+
+def _relative_float(x: float) -> float:
+    return math.exp(min(x, 0.0)) if x > LOWEST else math.exp(LOWEST)
+
+
+specialise(relative, relative, lambda x: _relative_lanes if x is lanes_type else _relative_float)
+
+
+def positive_log(x: Any) -> Any:
+    """Logarithm of positive normal numbers, nothing checked: for the normalisers of kernels."""
+    return np.log(x)
+
+
+@on_lanes(positive_log)
+def _positive_log(x: Any) -> Any:
+    return _log_finite(x)
+
+
+# ---------------------------------------------------------------- NumPy's names on Lanes
+@on_lanes(np.exp)
+def _np_exp(x: Any) -> Any:
+    return _exp_lanes(x)
+
+
+@on_lanes(np.log)
+def _np_log(x: Any) -> Any:
+    return _log_lanes(x)
+
+
+@on_lanes(np.sqrt)
+def _np_sqrt(x: Any) -> Any:
+    return _sqrt(x)
+
+
+@on_lanes(np.abs)
+def _np_abs(x: Any) -> Any:
+    return _abs(x)
+
+
+@on_lanes(np.where)
+def _np_where(condition: Any, x: Any, y: Any) -> Any:
+    return _select(condition, x, y)
+
+
+@on_lanes(np.maximum)
+def _np_maximum(x: Any, y: Any) -> Any:
+    u = splat(x)
+    return _select((u > y) | (u != u), u, y)
+
+
+@on_lanes(np.minimum)
+def _np_minimum(x: Any, y: Any) -> Any:
+    u = splat(x)
+    return _select((u < y) | (u != u), u, y)
+
+
+@on_lanes(operator.pow)
+def _pow(x: Any, n: int) -> Any:
+    """Whole powers: z**2 is z * z."""
+    out = splat(1.0)
+    for _ in range(abs(n)):
+        out = out * x
+    return out if n >= 0 else 1.0 / out

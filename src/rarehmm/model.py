@@ -1,0 +1,269 @@
+"""Model: a family, transitions and priors as one vector theta in R^d, and the parameters in their own units."""
+
+import difflib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rarehmm.emissions import Family, check_family, domains, parameters
+from rarehmm.priors import Dirichlet, InverseGamma, Normal, Prior
+from rarehmm.series import Array, Series
+from rarehmm.transitions import (
+    AdditiveLogRatio,
+    Coordinates,
+    check_transition,
+    stationary,
+    stationary_pull,
+)
+
+LARGEST = 255  # states: Viterbi keeps its way back in bytes
+
+
+class Priors(NamedTuple):
+    """One prior for each parameter of the family, in its order, and one for the rows of the transition matrix."""
+
+    emission: tuple[Prior, ...]
+    transition: Dirichlet = Dirichlet(1.0)
+
+
+class Parameters(NamedTuple):
+    """A point in its own units: ``phi`` (K, P), ``transition`` (K, K), ``start`` (K,) the law of the first state."""
+
+    phi: Array
+    transition: Array
+    start: Array
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is known before the data are seen.
+
+    Parameters
+    ----------
+    family
+        Emission density, such as ``Gaussian()``; see ``rarehmm.emissions``.
+    n_states
+        K, the number of hidden states.
+    priors
+        ``default_priors(family, n_states, series)``, ``paper_priors(family)``, or your own.
+    start
+        Law of the first state of each sequence (K,); None: the stationary law of the transition matrix.
+    coordinates
+        How the transition matrix is written as a vector: additive log ratios (default) or the paper's expanded mean.
+    """
+
+    family: Family
+    n_states: int
+    priors: Priors
+    start: Array | None = None
+    coordinates: Coordinates = field(default_factory=AdditiveLogRatio)
+
+    def __post_init__(self) -> None:
+        K = self.n_states
+        if isinstance(K, bool) or not isinstance(K, int | np.integer):
+            raise TypeError(f"n_states is {K!r}; it must be a whole number.")
+        if not 1 <= K <= LARGEST:
+            raise ValueError(f"n_states is {K}; it must lie between 1 and {LARGEST}.")
+        check_family(self.family)
+        wanted, got = len(parameters(self.family)), len(self.priors.emission)
+        if wanted != got:
+            raise ValueError(f"{self.name} has {wanted} parameters and {got} priors were given; one each is needed.")
+        a = self.priors.transition.concentration
+        if not (math.isfinite(a) and a > 0):
+            raise ValueError(f"the concentration of the transition prior is {a}; it must be positive and finite.")
+        if self.start is not None:
+            object.__setattr__(self, "start", check_law(self.start, K))
+        if isinstance(self.coordinates, AdditiveLogRatio) and self.coordinates.reference is not None:
+            check_reference(self.coordinates.reference, K)
+
+    # ------------------------------------------------------------ names and sizes
+    @property
+    def name(self) -> str:
+        return type(self.family).__name__
+
+    @property
+    def size(self) -> int:
+        """d, the number of free parameters."""
+        return self.n_states * len(parameters(self.family)) + self.coordinates.size(self.n_states)
+
+    @property
+    def component_names(self) -> list[str]:
+        """A name for each entry of theta: ``mean[0]``, ``log variance[2]``, ``log transition[0, 1] / ...``."""
+        logs = {"real": "", "positive": "log "}
+        emission = [f"{logs[p.support]}{p.name}[{k}]" for p in parameters(self.family) for k in range(self.n_states)]
+        return emission + self.coordinates.names(self.n_states)
+
+    @property
+    def _positive(self) -> npt.NDArray[np.bool_]:
+        return np.array([p.support == "positive" for p in parameters(self.family)])
+
+    # ------------------------------------------------------------ doors
+    def parameters(self, transition: npt.ArrayLike, **emission: npt.ArrayLike) -> Parameters:
+        """Checked parameters by name: ``model.parameters(P, mean=[-20, 0, 20], variance=[1, 1, 1])``.
+
+        A single number stands for all states.
+        """
+        K, names = self.n_states, [p.name for p in parameters(self.family)]
+        for given in emission:
+            if given not in names:
+                close = difflib.get_close_matches(given, names, 1)
+                hint = f" Did you mean {close[0]!r}?" if close else ""
+                raise ValueError(f"{self.name} has no parameter {given!r}; it has {', '.join(names)}.{hint}")
+        phi = np.empty((K, len(names)))
+        for i, name in enumerate(names):
+            if name not in emission:
+                raise ValueError(f"{name!r} is missing; {self.name} needs {', '.join(names)}.")
+            values = _numbers(emission[name], name)
+            if values.shape not in ((), (K,)):
+                raise ValueError(f"{name} has shape {values.shape}; one value for each of the {K} states is needed.")
+            phi[:, i] = values
+        return self.natural(phi, _numbers(transition, "transition"))
+
+    def natural(self, phi: Array, transition: Array) -> Parameters:
+        """Checked parameters from ``phi`` (K, P) and ``transition`` (K, K); the start follows from the model."""
+        K = self.n_states
+        check_transition(transition)
+        if len(transition) != K:
+            raise ValueError(f"transition is {len(transition)} x {len(transition)} and the model has {K} states.")
+        for i, p in enumerate(parameters(self.family)):
+            bad = ~np.isfinite(phi[:, i]) | ((phi[:, i] <= 0) & (p.support == "positive"))
+            if bad.any():
+                k = int(np.argmax(bad))
+                kind = "positive and finite" if p.support == "positive" else "finite"
+                raise ValueError(f"{p.name}[{k}] is {phi[k, i]}; it must be {kind}.")
+        return Parameters(np.ascontiguousarray(phi, dtype=float), np.ascontiguousarray(transition, dtype=float),
+                          self._start(transition))  # fmt: skip
+
+    def check(self, series: Series) -> None:
+        """Refuse a series that the family cannot have produced."""
+        series.check(domains(self.family), self.name)
+
+    def _start(self, transition: Array) -> Array:
+        return stationary(transition) if self.start is None else self.start
+
+    # ------------------------------------------------------------ theta and back
+    def pack(self, parameters: Parameters) -> Array:
+        """theta (d,): each emission parameter for all states, positive ones as logarithms, then the transitions."""
+        phi = np.where(self._positive, np.log(np.where(self._positive, parameters.phi, 1.0)), parameters.phi)
+        return np.concatenate([phi.T.ravel(), self.coordinates.pack(parameters.transition)])
+
+    def unpack(self, theta: Array) -> Parameters:
+        """Parameters in their own units; the inverse of ``pack``."""
+        phi, x = self._parts(theta)
+        transition = self.coordinates.unpack(x, self.n_states)
+        return Parameters(phi, transition, self._start(transition))
+
+    def _parts(self, theta: Array) -> tuple[Array, Array]:
+        theta = np.asarray(theta, dtype=float)
+        if theta.shape != (self.size,):
+            raise ValueError(f"theta has shape {theta.shape}; this model has {self.size} free parameters.")
+        K, P = self.n_states, len(parameters(self.family))
+        raw = theta[: K * P].reshape(P, K).T
+        with np.errstate(over="ignore"):
+            phi = np.where(self._positive, np.exp(np.where(self._positive, raw, 0.0)), raw)
+        return np.ascontiguousarray(phi), theta[K * P :]
+
+    def with_reference(self, transition: Array) -> "Model":
+        """The same model with log ratios to the largest entry of each row of ``transition``."""
+        rows = tuple(int(k) for k in np.argmax(transition, axis=1))
+        return replace(self, coordinates=AdditiveLogRatio(rows))
+
+    # ------------------------------------------------------------ prior and gradients in theta
+    def log_prior(self, theta: Array) -> float:
+        """Log density of theta, Jacobians included."""
+        phi, x = self._parts(theta)
+        total = self.coordinates.log_prior(x, self.n_states, self.priors.transition)
+        for i, prior in enumerate(self.priors.emission):
+            total += float(prior.log_density(phi[:, i]).sum())
+            if self._positive[i]:
+                total += float(np.log(phi[:, i]).sum())
+        return total
+
+    def log_prior_gradient(self, theta: Array) -> Array:
+        """Gradient (d,) of ``log_prior``."""
+        phi, x = self._parts(theta)
+        slopes = np.empty_like(phi)
+        for i, prior in enumerate(self.priors.emission):
+            slopes[:, i] = prior.slope(phi[:, i])
+            if self._positive[i]:
+                slopes[:, i] = slopes[:, i] * phi[:, i] + 1.0
+        rows = self.coordinates.log_prior_slope(x, self.n_states, self.priors.transition)
+        return np.concatenate([slopes.T.ravel(), rows])
+
+    def pull(self, theta: Array, scores: Array, pairs: Array, first: Array) -> Array:
+        """Gradient (d,) of the log likelihood in theta from its expectations (Fisher's identity).
+
+        ``scores`` (K, P) in the family's own parameters, ``pairs`` (K, K) expected transitions, ``first`` (K,)
+        expected first states, which pull on the transitions where the start is their stationary law.
+        """
+        phi, x = self._parts(theta)
+        transition = self.coordinates.unpack(x, self.n_states)
+        slopes = scores * np.where(self._positive, phi, 1.0)
+        rows = pairs - transition * pairs.sum(1, keepdims=True)
+        if self.start is None:
+            rows = rows + stationary_pull(transition, first)
+        return np.concatenate([slopes.T.ravel(), self.coordinates.pull(x, rows)])
+
+
+# ---------------------------------------------------------------- priors by name
+def default_priors(family: Family, n_states: int, series: Series) -> Priors:
+    """Priors that scale with the data; the door of everything that learns from a series."""
+    check_family(family)
+    series.check(domains(family), type(family).__name__)
+    observed = len(series) - series.n_missing
+    if observed < n_states:
+        raise ValueError(f"y has {observed} observations and {n_states} states are asked for; use fewer states.")
+    for column, summary in enumerate(series.summaries):
+        if summary.low == summary.high:
+            where = "y" if series.n_columns == 1 else f"column {column} of y"
+            raise ValueError(
+                f"all {summary.size} observed values of {where} are {summary.low:g}; a series that never changes "
+                "has no regimes to find."
+            )
+    made = [p.prior if not callable(p.prior) else p.prior(series.summaries[p.column]) for p in parameters(family)]
+    return Priors(tuple(made))
+
+
+def paper_priors(family: Family) -> Priors:
+    """The priors of the paper's section 4.1: N(0, 10^2) for means, IG(3, 10) for variances, Dirichlet(1, ..., 1).
+
+    Parameters of other kinds keep a fixed default; one whose default is scaled from the data has none here.
+    """
+    named: dict[str, Any] = {"mean": Normal(0.0, 100.0), "variance": InverseGamma(3.0, 10.0)}
+    named["scale2"] = named["variance"]
+    made = []
+    for p in parameters(family):
+        prior = named.get(p.name, p.prior)
+        if callable(prior):
+            raise ValueError(f"the paper has no prior for {p.name!r}; use default_priors, or give your own.")
+        made.append(prior)
+    return Priors(tuple(made))
+
+
+# ---------------------------------------------------------------- small doors
+def check_law(law: npt.ArrayLike, K: int) -> Array:
+    """A probability vector of K entries, or an error."""
+    values = _numbers(law, "start")
+    if values.shape != (K,):
+        raise ValueError(f"start has shape {values.shape}; it must have one probability for each of the {K} states.")
+    if not np.isfinite(values).all() or (values < 0).any() or abs(values.sum() - 1) > 1e-6:
+        raise ValueError(f"start is {values.tolist()}, sum {values.sum():.6g}; probabilities must sum to one.")
+    return values
+
+
+def check_reference(reference: Sequence[int], K: int) -> None:
+    if len(reference) != K or not all(0 <= r < K for r in reference):
+        raise ValueError(
+            f"reference is {tuple(reference)}; one state in 0..{K - 1} for each of the {K} rows is needed."
+        )
+
+
+def _numbers(values: npt.ArrayLike, name: str) -> Array:
+    try:
+        return np.asarray(values, dtype=float)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {values!r}; numbers are needed.") from None

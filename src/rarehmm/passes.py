@@ -1,0 +1,338 @@
+"""Exact inference on a whole series: likelihood, gradient, smoothing, filtering, decoding, expectations for EM.
+
+Every function runs the kernels over blocks of the series, in lanes and in threads.  Blocks are warmed up over a halo,
+and the messages at their seams are compared: where they disagree by more than ``TOLERANCE`` the halo is lengthened,
+and where even the longest is too short (a long gap, regimes that never mix) the messages are carried from block to
+block one after the other.  ``sequential=True`` does that from the start: the same answer, slower.
+"""
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rarehmm import blocks
+from rarehmm.emissions import columns, constant, prepare, statistics
+from rarehmm.kernels.full_pass import Layout, Seams, Task, sweep
+from rarehmm.kernels.messages import Group, Point, group, zeros
+from rarehmm.kernels.sequential import (
+    log_densities,
+    scratch,
+    settle,
+    settle_back,
+    trace,
+    viterbi,
+)
+from rarehmm.lanes import LANES
+from rarehmm.model import Model, Parameters
+from rarehmm.series import Array, BoolArray, IntArray, Series
+from rarehmm.transitions import stationary
+
+HALOS = (32, 128, 512)
+TOLERANCE = 1e-10  # relative, of messages at seams
+EVERY = 4  # steps between normalisations
+ROOM = 1 << 20  # bytes of messages that a group of lanes may fill: half of a usual second-level cache
+INEXACT = 1e-119  # normalisers below this feel that densities are cut at e^-300
+
+
+class Expectations(NamedTuple):
+    """What one pass tells about all states together.
+
+    ``scores`` (K, P): expected sum of the family's scores; ``counts`` (K,): expected number of observations;
+    ``statistics`` (K, Q): expected sum of the family's statistics (these two only if asked for); ``pairs`` (K, K):
+    expected transitions; ``first`` (K,): expected first states, over sequences.
+    """
+
+    log_likelihood: float
+    scores: Array
+    counts: Array
+    statistics: Array
+    pairs: Array
+    first: Array
+
+
+# ---------------------------------------------------------------- what users call
+def log_likelihood(
+    model: Model, parameters: Parameters, series: Series, *, threads: int | None = None, sequential: bool = False
+) -> float:
+    """log p(y | parameters), summed over sequences."""
+    return Pass(model, parameters, series, threads, sequential).run().log_likelihood
+
+
+def expectations(
+    model: Model,
+    parameters: Parameters,
+    series: Series,
+    *,
+    with_statistics: bool = False,
+    threads: int | None = None,
+    sequential: bool = False,
+) -> Expectations:
+    """Log likelihood and expected scores, transitions and (if asked for) statistics, in one pass."""
+    return Pass(model, parameters, series, threads, sequential, back=True, with_statistics=with_statistics).run()
+
+
+def log_posterior(
+    model: Model, theta: Array, series: Series, *, threads: int | None = None, sequential: bool = False
+) -> tuple[float, Array]:
+    """Log posterior density of theta up to a constant, and its gradient (d,), by Fisher's identity."""
+    found = expectations(model, model.unpack(theta), series, threads=threads, sequential=sequential)
+    value = found.log_likelihood + model.log_prior(theta)
+    slope = model.pull(theta, found.scores, found.pairs, found.first) + model.log_prior_gradient(theta)
+    return value, slope
+
+
+def smooth(
+    model: Model, parameters: Parameters, series: Series, *, threads: int | None = None, sequential: bool = False
+) -> Array:
+    """Probabilities (T, K) of the states given the whole series."""
+    out = np.empty((len(series), model.n_states))
+    Pass(model, parameters, series, threads, sequential, back=True, probabilities=out).run()
+    return out
+
+
+def filter_states(
+    model: Model, parameters: Parameters, series: Series, *, threads: int | None = None, sequential: bool = False
+) -> Array:
+    """Probabilities (T, K) of the states given the past and the present: the future cannot change them."""
+    out = np.empty((len(series), model.n_states))
+    Pass(model, parameters, series, threads, sequential, probabilities=out).run()
+    return out
+
+
+def predictive_log_density(
+    model: Model, parameters: Parameters, series: Series, *, threads: int | None = None, sequential: bool = False
+) -> Array:
+    """log p(y_t | y_1, ..., y_{t-1}) for each t (T,); 0 where y_t is missing.  They add up to the log likelihood."""
+    out = np.empty(len(series))
+    Pass(model, parameters, series, threads, sequential, predictive=out).run()
+    return out
+
+
+def decode(model: Model, parameters: Parameters, series: Series) -> tuple[IntArray, float]:
+    """The most probable path of states (T,) given the series (Viterbi), and log p(path, y)."""
+    model.check(series)
+    T, K = len(series), model.n_states
+    point = prepared(model, parameters)
+    with np.errstate(divide="ignore"):
+        log_transition, log_start = np.log(parameters.transition), np.log(parameters.start)
+    back = np.empty((T, K), dtype=np.uint8)
+    best = np.zeros(K)
+    for low in range(0, T, blocks.CHUNK):
+        high = min(T, low + blocks.CHUNK)
+        logp = densities(model, point, series.read(low, high))
+        viterbi(logp, log_transition, log_start, begins(series, low, high), best, back[low:high])
+    path = np.empty(T, dtype=np.int64)
+    trace(back, int(np.argmax(best)), path)
+    return path, joint_log_density(model, parameters, series, path)
+
+
+def joint_log_density(model: Model, parameters: Parameters, series: Series, path: npt.ArrayLike) -> float:
+    """log p(path, y) of a given path of states (T,)."""
+    x = np.asarray(path, dtype=np.int64)
+    if x.shape != (len(series),) or x.min() < 0 or x.max() >= model.n_states:
+        raise ValueError(
+            f"the path has shape {x.shape}; it must be ({len(series)},) with states in 0..{model.n_states - 1}."
+        )
+    model.check(series)
+    point = prepared(model, parameters)
+    with np.errstate(divide="ignore"):
+        log_transition, log_start = np.log(parameters.transition), np.log(parameters.start)
+    total = constant_total(model, series)
+    for low in range(0, len(series), blocks.CHUNK):
+        high = min(len(series), low + blocks.CHUNK)
+        logp = densities(model, point, series.read(low, high))
+        fresh, here = begins(series, low, high), x[low:high]
+        before = x[np.maximum(np.arange(low, high) - 1, 0)]
+        total += float(logp[np.arange(high - low), here].sum())
+        total += float(np.where(fresh, log_start[here], log_transition[before, here]).sum())
+    return total
+
+
+# ---------------------------------------------------------------- parts
+def prepared(model: Model, parameters: Parameters) -> Point:
+    """Parameters for kernels, with what the family prepares once per theta."""
+    phi, transition, start = parameters
+    c = np.array([prepare(model.family, row) for row in phi], dtype=float).reshape(len(phi), -1)  # (K, C)
+    return Point(phi, c, transition, start)
+
+
+def densities(model: Model, point: Point, y: Array) -> Array:
+    """Log densities (n, K) of the rows y (n, D), without the family's ``constant``."""
+    out = np.empty((len(y), model.n_states))
+    log_densities(model.family, point, y, *scratch(y.shape[1]), out)
+    return out
+
+
+def begins(series: Series, low: int, high: int) -> BoolArray:
+    """Which of the rows [low, high) begin a sequence."""
+    out = np.zeros(high - low, dtype=bool)
+    first = series.bounds[:-1]
+    out[first[(first >= low) & (first < high)] - low] = True
+    return out
+
+
+def constant_total(model: Model, series: Series) -> float:
+    """Sum of the terms that the family's ``log_density`` leaves out; remembered by the series."""
+    if not hasattr(model.family, "constant"):
+        return 0.0
+    return series.remember(
+        (type(model.family), model.family),
+        lambda: sum(float(constant(model.family, y).sum()) for _, y in series.strides()),
+    )
+
+
+def add_constants(model: Model, series: Series, predictive: Array) -> None:
+    """Add what the family's ``log_density`` leaves out to predictive log densities (T,)."""
+    if hasattr(model.family, "constant"):
+        for first, y in series.strides():
+            predictive[first : first + len(y)] += constant(model.family, y)
+
+
+def n_statistics(model: Model, point: Point) -> int:
+    """Q, how many statistics the family has."""
+    D = columns(model.family)
+    return len(statistics(model.family, 1.0 if D == 1 else (1.0,) * D, prepare(model.family, point.phi[0])))
+
+
+def apart(u: Array, v: Array, tolerance: float) -> BoolArray:
+    """Which rows of two sets of messages (n, K) differ in direction, by the relative difference of their entries."""
+    u, v = u / u.sum(1, keepdims=True), v / v.sum(1, keepdims=True)
+    return np.asarray((np.abs(u - v) > tolerance * np.maximum(u, v)).any(1))
+
+
+class Pass:
+    """One pass over a series at one set of parameters: plan of blocks, probing of the halo, seams, settling."""
+
+    def __init__(
+        self,
+        model: Model,
+        parameters: Parameters,
+        series: Series,
+        threads: int | None,
+        sequential: bool,
+        back: bool = False,
+        with_statistics: bool = False,
+        probabilities: Array | None = None,
+        predictive: Array | None = None,
+    ) -> None:
+        model.check(series)
+        if threads is not None and threads < 1:
+            raise ValueError(f"threads is {threads}; it must be at least 1, or None for all cores.")
+        K, P = parameters.phi.shape
+        self.model, self.series, self.point = model, series, prepared(model, parameters)
+        self.threads, self.sequential, self.back = threads, sequential, back
+        self.probabilities = np.empty((0, K)) if probabilities is None else probabilities
+        self.predictive = np.empty(0) if predictive is None else predictive
+        steps_matter = (len(self.probabilities) > 0 and not back) or len(self.predictive) > 0
+        self.task = Task(0, 1 if steps_matter else EVERY, back, with_statistics)
+        self.sizes = K, P, n_statistics(model, self.point)
+        self.spare: list[Group] = []
+
+    def run(self) -> Expectations:
+        """All blocks, until the seams agree."""
+        results = None if self.sequential else self.with_halo()
+        settled = results is None
+        if results is None:
+            self.settle()
+            results = blocks.over(self.series, self.parts, self.chunk, self.threads)
+        smallest = min(r[0] for r in results)
+        if smallest < INEXACT or (settled and self.mark(len(self.blocks.first), 100 * TOLERANCE) > 0):
+            warnings.warn(
+                "the answer is inexact: some observation is so improbable in every state in reach that densities had "
+                "to be cut off. Check for forbidden transitions, or for states far from the data.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        if len(self.predictive) > 0:
+            add_constants(self.model, self.series, self.predictive)
+        columns = list(zip(*results, strict=True))[1:]
+        value, scores, counts, parts, pairs, first = (np.sum(column, axis=0) for column in columns)
+        log_likelihood = float(value) + constant_total(self.model, self.series)
+        return Expectations(log_likelihood, scores, counts, parts, pairs * self.point.transition, first)
+
+    # ------------------------------------------------------------ blocks and halos
+    def plan(self, halo: int) -> None:
+        """Blocks, chunks and unset seams for a halo."""
+        K = self.sizes[0]
+        size = blocks.even_size(self.series, max(2 * halo, ROOM // (2 * K * 8 * LANES)))
+        self.blocks = blocks.split(self.series, max(size, halo))
+        self.task = self.task._replace(halo=0 if self.blocks.fresh.all() else halo)
+        self.parts = blocks.chunks(self.blocks, self.task.halo, len(self.series))
+        n = len(self.blocks.first)
+        left = np.tile(stationary(self.point.transition), (n, 1))
+        self.seams = Seams(left, np.ones((n, K)), np.ones((n, K)), np.ones((n, K)))
+        self.spare.clear()
+
+    def with_halo(self) -> list[Any] | None:
+        """Results of all chunks if some halo is long enough for every seam; None, with the blocks marked, if not."""
+        for halo in HALOS:  # probed on the first chunk
+            self.plan(halo)
+            first = blocks.over(self.series, self.parts[:1], self.chunk, 1)
+            count = len(self.parts[0].blocks)
+            if self.mark(count, TOLERANCE) <= 0.02 * count:
+                break
+        results = first + blocks.over(self.series, self.parts[1:], self.chunk, self.threads)
+        return results if self.mark(len(self.blocks.first), TOLERANCE) == 0 else None
+
+    def mark(self, count: int, tolerance: float) -> int:
+        """Mark the blocks, of the first ``count``, whose halos did not reach the message of their neighbour.
+
+        Of the filter it is the prediction that counts: a state without mass still receives some from the others.
+        """
+        self.marks, self.marks_back = np.zeros((2, len(self.blocks.first)), dtype=bool)
+        left, right, end, begin = (m[:count] for m in self.seams)
+        joined, P = ~self.blocks.fresh[1:count], self.point.transition
+        self.marks[1:count] = joined & apart(left[1:] @ P, end[:-1] @ P, tolerance)
+        if self.back:
+            self.marks_back[: count - 1] = joined & apart(right[:-1], begin[1:], tolerance)
+        return int(self.marks.sum() + self.marks_back.sum())
+
+    def settle(self) -> None:
+        """Carry messages through the marked blocks one after the other; then no halo is needed any more."""
+        if self.sequential:
+            self.plan(HALOS[-1])
+            self.marks, self.marks_back = np.ones((2, len(self.blocks.first)), dtype=bool)
+        left, right, end, begin = self.seams
+        fresh = self.blocks.fresh
+        self.task = self.task._replace(halo=0)
+        self.parts = blocks.chunks(self.blocks, 0, len(self.series))
+        for chunk in self.parts:
+            if (rows := self.rows(chunk, self.marks)) is not None:
+                settle(rows[0], self.point, fresh, *rows[1:], TOLERANCE, end, self.marks)
+        left[1:] = end[:-1]
+        if self.back:
+            for chunk in reversed(self.parts):
+                if (rows := self.rows(chunk, self.marks_back)) is not None:
+                    settle_back(rows[0], self.point, fresh, *rows[1:], TOLERANCE, begin, self.marks_back)
+            right[:-1] = np.where(fresh[1:, None], 1.0, begin[1:])
+            right[-1] = 1.0
+
+    def rows(self, chunk: blocks.Chunk, marks: BoolArray) -> tuple[Array, IntArray, IntArray, int] | None:
+        """Densities of a chunk with the places of its blocks in them, in order of time; None if none is marked."""
+        members = np.sort(chunk.blocks)
+        if not marks[members].any():
+            return None
+        logp = densities(self.model, self.point, self.series.read(chunk.first, chunk.last))
+        return logp, self.blocks.first[members] - chunk.first, self.blocks.length[members], int(members[0])
+
+    # ------------------------------------------------------------ one chunk
+    def chunk(self, y: Array, chunk: blocks.Chunk) -> tuple[Any, ...]:
+        """Run the kernel on one chunk: the smallest normaliser, the log likelihood, and the sums over lanes."""
+        b, mine, rows = self.blocks, chunk.blocks, slice(chunk.first, chunk.last)
+        layout = Layout(b.first[mine] - chunk.first, b.length[mine], b.fresh[mine], b.stop[mine] - chunk.first)
+        seams = Seams(*(messages[mine] for messages in self.seams))
+        sums = zeros(*self.sizes)
+        try:
+            room = self.spare.pop()
+        except IndexError:
+            room = group(int(b.length.max()) + 2 * self.task.halo, y.shape[1], self.sizes[0])
+        value, smallest = sweep(
+            self.model.family, self.point, self.task, y, layout, seams, room, sums,
+            self.probabilities[rows], self.predictive[rows],
+        )  # fmt: skip
+        self.spare.append(room)
+        for messages, local in zip(self.seams, seams, strict=True):
+            messages[mine] = local
+        return smallest, value, *(s.sum(-1) for s in sums)

@@ -1,0 +1,296 @@
+"""Series: the observations, checked once; one or several sequences, in memory or memory-mapped, NaN for missing."""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+R = TypeVar("R")
+
+STRIDE = 1 << 18  # rows looked at together while checking
+
+
+class Domain(NamedTuple):
+    """What an observation may be: a test on finite values, and words for it."""
+
+    valid: Callable[[Array], BoolArray]
+    words: str
+
+
+def _anything(y: Array) -> BoolArray:
+    return np.ones(y.shape, dtype=bool)
+
+
+def _whole(y: Array) -> BoolArray:
+    return np.asarray((y >= 0) & (y == np.floor(y)))
+
+
+REALS = Domain(_anything, "real numbers")
+COUNTS = Domain(_whole, "whole numbers from 0")
+
+
+class Summary(NamedTuple):
+    """One column in six numbers; ``roughness`` is half the mean square of successive differences."""
+
+    size: int
+    mean: float
+    variance: float
+    low: float
+    high: float
+    roughness: float
+
+
+class Series:
+    """Observations (T, D) in one or several independent sequences, checked and summarised at the door.
+
+    Parameters
+    ----------
+    y
+        An array (T,) or (T, D); a pandas Series or DataFrame (its index is kept); a ``np.memmap`` (never read into
+        memory as a whole); or a list of such arrays, one for each sequence.  NaN marks a missing observation; in
+        several columns a row with a NaN is missing.
+    lengths
+        Lengths of the sequences that follow each other in ``y``, if there are several.
+
+    Attributes
+    ----------
+    bounds
+        (S + 1,) where sequences begin and end: sequence s is ``[bounds[s], bounds[s + 1])``.
+    index
+        The pandas index of ``y``, or None; for a list, a list of them.
+    names
+        Names of the columns, or None.
+    summaries
+        One ``Summary`` for each column.
+    n_missing
+        Rows that are missing.
+    """
+
+    def __init__(self, y: Any, lengths: Sequence[int] | IntArray | None = None) -> None:
+        several = _sequences(y)
+        if several is not None and lengths is not None:
+            raise ValueError("y is a list of sequences already; leave lengths out, or pass one array.")
+        tables = [_table(part, f"y[{i}]") for i, part in enumerate(several)] if several else [_table(y, "y")]
+        widths = [t.values.shape[1] for t in tables]
+        for i, width in enumerate(widths):
+            if width != widths[0]:
+                raise ValueError(f"y[{i}] has {width} columns and y[0] has {widths[0]}; sequences must have the same.")
+        self.parts = tuple(t.values for t in tables)
+        self.offsets = np.concatenate([[0], np.cumsum([len(p) for p in self.parts])]).astype(np.int64)
+        self.bounds = self.offsets if lengths is None else _bounds(lengths, len(self))
+        self.index = [t.index for t in tables] if several else tables[0].index
+        self.names = tables[0].names
+        self._several = several is not None
+        self._memory: dict[Hashable, Any] = {}
+        self.summaries, self.n_missing = self._scan()
+        if self.n_missing == len(self):
+            raise ValueError(f"all {len(self)} observations of y are missing (NaN); there is nothing to learn from.")
+
+    def __len__(self) -> int:
+        return int(self.offsets[-1])
+
+    def __repr__(self) -> str:
+        parts = [f"{len(self):,} observations"]
+        if self.n_columns > 1:
+            parts.append(f"{self.n_columns} columns")
+        if self.n_sequences > 1:
+            parts.append(f"{self.n_sequences} sequences")
+        if self.n_missing:
+            parts.append(f"{self.n_missing:,} missing")
+        return f"Series({', '.join(parts)})"
+
+    @property
+    def n_columns(self) -> int:
+        return int(self.parts[0].shape[1])
+
+    @property
+    def n_sequences(self) -> int:
+        return len(self.bounds) - 1
+
+    def read(self, first: int, last: int) -> Array:
+        """Rows [first, last) as doubles (n, D) fit for kernels: a view where the data are that already, else a copy."""
+        i = int(np.searchsorted(self.offsets, first, side="right")) - 1
+        pieces = []
+        while i < len(self.parts) and self.offsets[i] < last:
+            pieces.append(self.parts[i][max(first - self.offsets[i], 0) : last - self.offsets[i]])
+            i += 1
+        joined = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        return np.require(joined, np.float64, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
+
+    def place(self, row: int, column: int | None = None) -> str:
+        """How an error names an observation: ``y[17]``, ``y[3][17, 0]``, with its time stamp where there is one."""
+        part = int(np.searchsorted(self.offsets, row, side="right")) - 1
+        local = row - int(self.offsets[part])
+        inside = f"{local}" if column is None or self.n_columns == 1 else f"{local}, {column}"
+        index = self.index[part] if self._several else self.index
+        stamp = "" if index is None else f" (at {index[local]})"
+        return (f"y[{part}][{inside}]" if self._several else f"y[{inside}]") + stamp
+
+    def check(self, domains: tuple[Domain, ...], who: str) -> None:
+        """Refuse a series that does not fit the columns of a family; remembered, so that it costs one look."""
+        if len(domains) != self.n_columns:
+            raise ValueError(
+                f"y has {self.n_columns} columns and {who} takes {len(domains)}. Select columns with y[:, i]; "
+                "for several sequences pass a list of arrays, or lengths=."
+            )
+        if not all(d is REALS for d in domains):
+            self.remember(domains, lambda: self._check_values(domains, who))
+
+    def _check_values(self, domains: tuple[Domain, ...], who: str) -> None:
+        for first, y in self.strides():
+            for column, domain in enumerate(domains):
+                bad = ~domain.valid(y[:, column]) & ~np.isnan(y[:, column])
+                if bad.any():
+                    row = int(np.argmax(bad))
+                    raise ValueError(
+                        f"{self.place(first + row, column)} is {y[row, column]:g}; {who} takes {domain.words}. "
+                        "Mark gaps with NaN, or choose another family."
+                    )
+
+    def remember(self, key: Hashable, compute: Callable[[], R]) -> R:
+        """What ``compute`` returned the first time it was asked for under this key."""
+        if key not in self._memory:
+            self._memory[key] = compute()
+        value: R = self._memory[key]
+        return value
+
+    def strides(self) -> Iterator[tuple[int, Array]]:
+        """All rows, a stretch at a time: (number of the first, rows)."""
+        for first in range(0, len(self), STRIDE):
+            yield first, self.read(first, min(first + STRIDE, len(self)))
+
+    def _scan(self) -> tuple[tuple[Summary, ...], int]:
+        """One look at everything: refuse infinities, count what is missing, summarise the columns."""
+        D = self.n_columns
+        totals = [_Totals() for _ in range(D)]
+        missing = 0
+        joins = set(self.bounds.tolist())
+        before: Array | None = None
+        for first, y in self.strides():
+            infinite = np.isinf(y)
+            if infinite.any():
+                row, column = np.argwhere(infinite)[0]
+                raise ValueError(
+                    f"{self.place(first + int(row), int(column))} is {y[row, column]}; observations must be finite. "
+                    "Mark gaps with NaN."
+                )
+            missing += int(np.isnan(y).any(1).sum())
+            steps = np.diff(y, axis=0, prepend=y[:1] * np.nan if before is None else before)
+            steps[[j - first for j in joins if first <= j < first + len(y)]] = np.nan  # no step across a join
+            for column in range(D):
+                totals[column].add(y[:, column], steps[:, column])
+            before = y[-1:].copy()
+        return tuple(t.summary() for t in totals), missing
+
+
+class _Totals:
+    """Running mean and variance of a column, merged stride by stride (Chan, Golub and LeVeque)."""
+
+    def __init__(self) -> None:
+        self.count, self.mean, self.square, self.low, self.high = 0, 0.0, 0.0, np.inf, -np.inf
+        self.steps, self.rough = 0, 0.0
+
+    def add(self, y: Array, steps: Array) -> None:
+        y, steps = y[~np.isnan(y)], steps[~np.isnan(steps)]
+        self.steps += len(steps)
+        self.rough += float(steps @ steps)
+        if len(y) == 0:
+            return
+        mean, total = float(y.mean()), self.count + len(y)
+        shift = mean - self.mean
+        self.square += float(((y - mean) ** 2).sum()) + shift**2 * self.count * len(y) / total
+        self.mean += shift * len(y) / total
+        self.count = total
+        self.low, self.high = min(self.low, float(y.min())), max(self.high, float(y.max()))
+
+    def summary(self) -> Summary:
+        variance = self.square / max(self.count, 1)
+        rough = self.rough / (2 * self.steps) if self.rough > 0 else variance
+        return Summary(self.count, self.mean, variance, self.low, self.high, rough)
+
+
+# ---------------------------------------------------------------- the door
+class _Table(NamedTuple):
+    values: npt.NDArray[Any]  # (n, D), any real number type, not copied
+    index: Any
+    names: tuple[str, ...] | None
+
+
+def _sequences(y: Any) -> list[Any] | None:
+    """The parts of a list of sequences; None for anything else, such as a list of numbers or a rectangular table."""
+    if not isinstance(y, list | tuple) or not y:
+        return None
+    if all(hasattr(part, "shape") and np.ndim(part) > 0 for part in y):
+        return list(y)
+    nested = [isinstance(part, list | tuple) for part in y]
+    if all(nested) and len({len(part) for part in y}) > 1:
+        return [np.asarray(part) for part in y]
+    return None
+
+
+def _table(y: Any, name: str) -> _Table:
+    """Check the kind and the shape of one array; nothing is copied that need not be."""
+    index, names = None, None
+    if hasattr(y, "iloc") and hasattr(y, "to_numpy"):  # pandas, without importing it
+        index = y.index
+        names = tuple(map(str, y.columns)) if hasattr(y, "columns") else None
+        y = _pandas(y, name)
+    elif hasattr(y, "to_numpy"):
+        y = y.to_numpy()
+    if isinstance(y, str | bytes | dict | set) or y is None:
+        raise TypeError(f"{name} is a {type(y).__name__}; pass an array of numbers (T,) or (T, D).")
+    if isinstance(y, np.ma.MaskedArray):
+        y = np.ma.filled(y.astype(float), np.nan)
+    try:
+        values = np.asarray(y)
+    except ValueError as error:
+        raise ValueError(
+            f"{name} cannot be read as an array: {error}. For several sequences pass a list of arrays."
+        ) from None
+    _check_kind(values, name)
+    if values.ndim not in (1, 2):
+        raise ValueError(f"{name} has shape {values.shape}; it must be (T,) or (T, D). Several sequences go in a list.")
+    if values.size == 0:
+        raise ValueError(f"{name} is empty (shape {values.shape}); at least one observation is needed.")
+    return _Table(values.reshape(len(values), -1), index, names)
+
+
+def _pandas(y: Any, name: str) -> npt.NDArray[Any]:
+    """Values of a Series or DataFrame as one array; nullable types become doubles with NaN."""
+    kinds = list(y.dtypes.items()) if hasattr(y, "columns") else [(None, y.dtype)]
+    for column, kind in kinds:
+        if getattr(kind, "kind", "O") not in "fiub":
+            where = name if column is None else f"{name}[{column!r}]"
+            raise TypeError(f"{where} has dtype {kind}; numbers are needed. Select columns, or use pd.to_numeric.")
+    if all(isinstance(kind, np.dtype) for _, kind in kinds):
+        return np.asarray(y.to_numpy())
+    return np.asarray(y.to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def _check_kind(values: npt.NDArray[Any], name: str) -> None:
+    kind = values.dtype.kind
+    if kind in "fiub":
+        return
+    if kind == "c":
+        raise TypeError(
+            f"{name} is complex ({values.dtype}); pass real numbers, such as np.abs({name}) or two columns."
+        )
+    example = f", such as {values.flat[0]!r}," if values.size else ""
+    raise TypeError(f"{name} has dtype {values.dtype}: entries{example} are not numbers. Convert with astype(float).")
+
+
+def _bounds(lengths: Sequence[int] | IntArray, T: int) -> IntArray:
+    sizes = np.asarray(lengths)
+    if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or len(sizes) == 0:
+        raise ValueError(f"lengths is {lengths!r}; it must be a list of whole numbers, one for each sequence.")
+    if (sizes <= 0).any():
+        i = int(np.argmax(sizes <= 0))
+        raise ValueError(f"lengths[{i}] is {sizes[i]}; each sequence needs at least one observation.")
+    if sizes.sum() != T:
+        raise ValueError(f"lengths add up to {sizes.sum()} and y has {T} observations; they must agree.")
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)

@@ -1,0 +1,36 @@
+"""A series out of a model."""
+
+import numpy as np
+
+from rarehmm.emissions import columns
+from rarehmm.kernels.sequential import draw_path
+from rarehmm.model import Model, Parameters
+from rarehmm.series import Array, IntArray
+
+STRETCH = 1 << 20  # observations drawn together
+
+
+def simulate(
+    rng: np.random.Generator, model: Model, parameters: Parameters, size: int, state: int | None = None
+) -> tuple[Array, IntArray]:
+    """``size`` observations, (T,) or (T, D), and their states (T,).
+
+    The chain starts from the start law, or goes on from ``state`` (then the first observation is one step later).
+    """
+    if size < 1:
+        raise ValueError(f"size is {size}; at least one observation must be drawn.")
+    if state is not None and not 0 <= state < model.n_states:
+        raise ValueError(f"state is {state}; it must lie in 0..{model.n_states - 1}.")
+    D = columns(model.family)
+    y = np.empty(size if D == 1 else (size, D))
+    path = np.empty(size, dtype=np.int64)
+    cumulative, first = np.cumsum(parameters.transition, axis=1), np.cumsum(parameters.start)
+    for low in range(0, size, STRETCH):
+        high = min(size, low + STRETCH)
+        fresh = np.zeros(high - low, dtype=bool)
+        fresh[0] = low == 0 and state is None
+        state = draw_path(
+            rng.random(high - low), cumulative, first, fresh, 0 if state is None else state, path[low:high]
+        )
+        y[low:high] = model.family.draw(rng, path[low:high], parameters.phi)
+    return y, path

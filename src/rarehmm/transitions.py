@@ -1,0 +1,179 @@
+r"""The transition matrix: its coordinates, their priors and Jacobians, and the stationary law.
+
+``transition[i, j]`` is the probability of going from state i to state j: rows sum to one.  The paper writes the
+transpose (columns sum to one); ``from_paper`` is the only place that knows.
+"""
+
+import math
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from rarehmm.priors import Dirichlet
+from rarehmm.series import Array, IntArray
+
+
+def check_transition(transition: Array) -> None:
+    """Refuse a matrix that is not row-stochastic."""
+    if transition.ndim != 2 or transition.shape[0] != transition.shape[1]:
+        raise ValueError(f"transition has shape {transition.shape}; it must be (K, K), one row for each state.")
+    if not np.isfinite(transition).all() or (transition < 0).any():
+        i, j = np.argwhere(~np.isfinite(transition) | (transition < 0))[0]
+        raise ValueError(f"transition[{i}, {j}] is {transition[i, j]}; probabilities must lie between 0 and 1.")
+    sums = transition.sum(1)
+    if (np.abs(sums - 1) > 1e-6).any():
+        i = int(np.argmax(np.abs(sums - 1)))
+        columns = " Its columns do: pass transition.T." if np.allclose(transition.sum(0), 1) else ""
+        raise ValueError(
+            f"row {i} of transition sums to {sums[i]:.6g}; transition[i, j] is the probability of going from i to j, "
+            f"so that each row sums to one.{columns}"
+        )
+
+
+def from_paper(A: Array) -> Array:
+    """The paper's matrix, A[j, i] = P(from i to j), as ours."""
+    return np.ascontiguousarray(A.T)
+
+
+# ---------------------------------------------------------------- the stationary law
+def stationary(transition: Array) -> Array:
+    r"""The law :math:`\pi` with :math:`\pi P = \pi`, every entry to full relative accuracy, however rare its state.
+
+    States are eliminated one after the other without a subtraction (Grassmann, Taksar and Heyman 1985).  A chain that
+    falls into closed classes has no single law; there the least-squares solution of smallest norm is taken.
+    """
+    K = len(transition)
+    left = np.array(transition, dtype=float)
+    for n in range(K - 1, 0, -1):
+        out = left[n, :n].sum()
+        if out == 0:
+            return _least_squares_law(transition)
+        left[:n, n] /= out
+        left[:n, :n] += np.outer(left[:n, n], left[n, :n])
+    law = np.ones(K)
+    for n in range(1, K):
+        law[n] = law[:n] @ left[:n, n]
+    return np.asarray(law / law.sum())
+
+
+def _least_squares_law(transition: Array) -> Array:
+    K = len(transition)
+    system = np.vstack([transition.T - np.eye(K), np.ones(K)])
+    target = np.append(np.zeros(K), 1.0)
+    law = np.maximum(np.linalg.lstsq(system, target, rcond=None)[0], 0.0)
+    return np.asarray(law / law.sum())
+
+
+def stationary_pull(transition: Array, first: Array) -> Array:
+    r"""Slope of :math:`\sum_k c_k \log \pi_k(P)` in the logits of the rows, as a matrix (K, K).
+
+    With :math:`w_k = c_k / \pi_k` and :math:`Z = (I - P + \mathbf 1 \pi)^{-1}`, from :math:`d\pi = \pi\, dP\, Z` and
+    :math:`dP_{jl} = P_{jk}(\delta_{kl} - P_{jl})`: the entry jk is :math:`\pi_j P_{jk} [(Zw)_k - (PZw)_j]`.
+    """
+    K = len(transition)
+    law = stationary(transition)
+    weight = np.divide(first, law, out=np.zeros(K), where=law > 0)
+    pulled = np.linalg.solve(np.eye(K) - transition + law, weight)  # Z w
+    return law[:, None] * transition * (pulled - (transition @ pulled)[:, None])
+
+
+# ---------------------------------------------------------------- coordinates
+class Coordinates(Protocol):
+    """A way of writing a transition matrix as a vector.
+
+    ``pull`` takes the slope of a function in the logits of the rows, (K, K) with rows that sum to zero, to the slope
+    in the coordinates; ``log_prior`` is the density of the coordinates, Jacobian included, ``log_prior_slope`` its
+    gradient.
+    """
+
+    def size(self, K: int) -> int: ...
+    def names(self, K: int) -> list[str]: ...
+    def pack(self, transition: Array) -> Array: ...
+    def unpack(self, x: Array, K: int) -> Array: ...
+    def pull(self, x: Array, slope: Array) -> Array: ...
+    def log_prior(self, x: Array, K: int, prior: Dirichlet) -> float: ...
+    def log_prior_slope(self, x: Array, K: int, prior: Dirichlet) -> Array: ...
+
+
+class AdditiveLogRatio(NamedTuple):
+    r""":math:`\log P_{jk} / P_{j r_j}` for :math:`k \ne r_j`, row by row: K(K-1) free numbers.
+
+    ``reference`` names :math:`r_j` for each row (the largest entry is a good choice); None: the diagonal.
+    """
+
+    reference: tuple[int, ...] | None = None
+
+    def free(self, K: int) -> tuple[IntArray, IntArray]:
+        """Rows and columns of the entries that have a coordinate."""
+        mask = np.ones((K, K), dtype=bool)
+        mask[np.arange(K), self.references(K)] = False
+        rows, columns = np.nonzero(mask)
+        return rows, columns
+
+    def references(self, K: int) -> IntArray:
+        return np.arange(K) if self.reference is None else np.array(self.reference, dtype=np.int64)
+
+    def size(self, K: int) -> int:
+        return K * (K - 1)
+
+    def names(self, K: int) -> list[str]:
+        r = self.references(K)
+        return [f"log transition[{j}, {k}] / transition[{j}, {r[j]}]" for j, k in zip(*self.free(K), strict=True)]
+
+    def pack(self, transition: Array) -> Array:
+        K = len(transition)
+        if (transition <= 0).any():
+            j, k = np.argwhere(transition <= 0)[0]
+            raise ValueError(
+                f"transition[{j}, {k}] is {transition[j, k]:g} and has no log ratio; entries must be positive here. "
+                "Start from a small probability, such as 1e-10, instead."
+            )
+        rows, columns = self.free(K)
+        return np.log(transition[rows, columns] / transition[rows, self.references(K)[rows]])
+
+    def unpack(self, x: Array, K: int) -> Array:
+        logits = np.zeros((K, K))
+        logits[self.free(K)] = x
+        out = np.exp(logits - logits.max(1, keepdims=True))
+        return np.asarray(out / out.sum(1, keepdims=True))
+
+    def pull(self, x: Array, slope: Array) -> Array:
+        return slope[self.free(len(slope))]
+
+    def log_prior(self, x: Array, K: int, prior: Dirichlet) -> float:
+        transition = self.unpack(x, K)
+        return float(prior.log_density(transition).sum() + np.log(transition).sum())
+
+    def log_prior_slope(self, x: Array, K: int, prior: Dirichlet) -> Array:
+        a = prior.concentration
+        return (a - K * a * self.unpack(x, K))[self.free(K)]
+
+
+class ExpandedMean(NamedTuple):
+    r"""The paper's :math:`\hat A`: positive :math:`\hat A_{jk} \sim Gamma(\alpha, 1)`, :math:`P_{jk} = \hat A_{jk} /
+    \sum_l \hat A_{jl}`: K^2 numbers.  Row sums are free of the data; ``pack`` gives them the value of their mean,
+    K alpha, for alpha = 1.
+    """
+
+    def size(self, K: int) -> int:
+        return K * K
+
+    def names(self, K: int) -> list[str]:
+        return [f"expanded[{j}, {k}]" for j in range(K) for k in range(K)]
+
+    def pack(self, transition: Array) -> Array:
+        return (len(transition) * transition).ravel()
+
+    def unpack(self, x: Array, K: int) -> Array:
+        expanded = x.reshape(K, K)
+        return np.asarray(expanded / expanded.sum(1, keepdims=True))
+
+    def pull(self, x: Array, slope: Array) -> Array:
+        return slope.ravel() / x
+
+    def log_prior(self, x: Array, K: int, prior: Dirichlet) -> float:
+        a = prior.concentration
+        return float(((a - 1) * np.log(x) - x).sum() - K * K * math.lgamma(a))
+
+    def log_prior_slope(self, x: Array, K: int, prior: Dirichlet) -> Array:
+        return (prior.concentration - 1) / x - 1

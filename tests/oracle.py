@@ -1,0 +1,86 @@
+"""Slow, obvious twins of the kernels: enumeration of all paths, and forward-backward step by step."""
+
+import itertools
+
+import numpy as np
+from scipy.special import gammaln, logsumexp
+from scipy.stats import norm, poisson
+from scipy.stats import t as student_t
+
+from rarehmm import Gaussian, Poisson, StudentT
+
+
+def log_density(family, y, phi):
+    """log p(y_t | state k), (T, K), from SciPy's own densities; 0 where missing."""
+    y = np.asarray(y, dtype=float).reshape(len(y), -1)[:, 0]
+    match family:
+        case StudentT():
+            out = student_t.logpdf(y[:, None], family.nu, phi[:, 0], np.sqrt(phi[:, 1]))
+        case Poisson():
+            out = y[:, None] * np.log(phi[:, 0]) - phi[:, 0] - gammaln(y[:, None] + 1)
+            shown = ~np.isnan(y)
+            assert np.allclose(out[shown], poisson.logpmf(y[shown, None], phi[:, 0]))
+        case Gaussian():
+            out = norm.logpdf(y[:, None], phi[:, 0], np.sqrt(phi[:, 1]))
+        case _:
+            raise TypeError(family)
+    return np.where(np.isnan(y)[:, None], 0.0, out)
+
+
+def enumerate_paths(logp, transition, start):
+    """log p(y), smoothing (T, K), pairs (K, K), best path and its log probability, from all K^T paths."""
+    T, K = logp.shape
+    paths = np.array(list(itertools.product(range(K), repeat=T)))
+    with np.errstate(divide="ignore"):
+        logs = np.log(start)[paths[:, 0]] + logp[np.arange(T), paths].sum(1)
+        for t in range(1, T):
+            logs = logs + np.log(transition)[paths[:, t - 1], paths[:, t]]
+    total = logsumexp(logs)
+    weight = np.exp(logs - total)
+    smooth = np.array([[weight[paths[:, t] == k].sum() for k in range(K)] for t in range(T)])
+    pairs = np.zeros((K, K))
+    for t in range(1, T):
+        np.add.at(pairs, (paths[:, t - 1], paths[:, t]), weight)
+    best = int(np.argmax(logs))
+    return total, smooth, pairs, paths[best], logs[best]
+
+
+def filter_by_enumeration(logp, transition, start):
+    """Filter (T, K) and one-step predictive log densities (T,): enumerate every prefix of the series."""
+    values = [enumerate_paths(logp[: t + 1], transition, start) for t in range(len(logp))]
+    totals = np.array([v[0] for v in values])
+    return np.array([v[1][-1] for v in values]), np.diff(totals, prepend=0.0)
+
+
+def forward_backward(logp, transition, start):
+    """log p(y), filter, smoothing, pairs, predictive densities: the textbook recursions in extended precision."""
+    T, K = logp.shape
+    long = np.longdouble
+    top = logp.max(1, keepdims=True).astype(long)
+    p, P = np.exp(logp.astype(long) - top), transition.astype(long)
+    a, b, z = np.empty((T, K), long), np.ones((T, K), long), np.empty(T, long)
+    for t in range(T):
+        v = (start.astype(long) if t == 0 else a[t - 1] @ P) * p[t]
+        z[t] = v.sum()
+        a[t] = v / z[t]
+    for t in range(T - 2, -1, -1):
+        b[t] = P @ (p[t + 1] * b[t + 1]) / z[t + 1]
+    pairs = np.zeros((K, K), long)
+    for t in range(1, T):
+        pairs += a[t - 1][:, None] * P * (p[t] * b[t]) / z[t]
+    predictive = np.log(z) + top[:, 0]
+    return tuple(np.asarray(v, dtype=float) for v in (predictive.sum(), a, a * b, pairs, predictive))
+
+
+def scores(family, y, phi, gamma):
+    """Expected scores (K, P) by central differences of SciPy's densities."""
+    out = np.empty(phi.shape)
+    for k, i in np.ndindex(phi.shape):
+        h = 1e-5 * max(1.0, abs(phi[k, i]))
+        up, down = phi.copy(), phi.copy()
+        up[k, i] += h
+        down[k, i] -= h
+        out[k, i] = (gamma[:, k] * (log_density(family, y, up)[:, k] - log_density(family, y, down)[:, k])).sum() / (
+            2 * h
+        )
+    return out
