@@ -64,11 +64,14 @@ def inner(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def generic(stub: Callable[..., Any]) -> Any:
-    """Turn a stub into a function whose implementation depends on the type of its first argument."""
+    """Turn a stub into a function whose implementation depends on the type of its first argument.
+
+    For a type that brings none, the stub is run.
+    """
     function = functools.singledispatch(stub)
 
     def choose(*args: Any) -> Any:
-        return function.registry.get(args[0].instance_class) if isinstance(args[0], Tag) else None
+        return function.registry.get(args[0].instance_class, stub) if isinstance(args[0], Tag) else None
 
     specialise(function, stub, choose)
     GENERICS.append(function)

@@ -73,7 +73,7 @@ def score(family: Any, y: Any, c: Any) -> Any:
 
 @generic
 def statistics(family: Any, y: Any, c: Any) -> Any:
-    """What the M-step needs the expectations of, a tuple, centred at ``c`` against cancellation."""
+    """What the M-step needs the expectations of, a tuple, centred at ``c`` against cancellation; none by default."""
     return ()
 
 

@@ -102,6 +102,19 @@ specialise(observation, observation, _observation)
 specialise(seen, seen, lambda x: _seen_one if x is lanes_type else _seen_several)
 
 
+def gather(total: Array, k: int, parts: tuple[Any, ...], gamma: Any, ok: Any) -> None:
+    """total[k, i] += gamma parts[i] where the observation is there (0 times NaN would be NaN)."""
+    for i in range(len(parts)):
+        store(total, (k, i), load(total, (k, i)) + np.where(ok, gamma * parts[i], 0.0))
+
+
+def _gather_nothing(total: Any, k: Any, parts: Any, gamma: Any, ok: Any) -> None:
+    return None
+
+
+specialise(gather, gather, lambda total, k, parts, gamma, ok: gather if len(parts) else _gather_nothing)
+
+
 # ---------------------------------------------------------------- messages
 @inner
 def forward(family, point, g, first, last, n, every):
@@ -205,14 +218,10 @@ def smooth(family, point, g, first, last, shortest, sums, want_statistics, keep)
             if t == first:
                 store(sums.first, (k,), load(sums.first, (k,)) + gamma * load(g.fresh, (0,)))
             slopes = score(family, x, take(template, point.c, k))
-            for i in range(len(slopes)):
-                store(sums.scores, (k, i), load(sums.scores, (k, i)) + np.where(ok, gamma * slopes[i], 0.0))
+            gather(sums.scores, k, slopes, gamma, ok)
             if want_statistics:
-                parts = statistics(family, x, take(template, point.c, k))
                 store(sums.counts, (k,), load(sums.counts, (k,)) + np.where(ok, gamma, 0.0))
-                for i in range(len(parts)):
-                    more = np.where(ok, gamma * parts[i], 0.0)
-                    store(sums.statistics, (k, i), load(sums.statistics, (k, i)) + more)
+                gather(sums.statistics, k, statistics(family, x, take(template, point.c, k)), gamma, ok)
         for j in range(K):
             s = load(g.pb, (0, 0)) * transition[j, 0]
             for k in range(1, K):

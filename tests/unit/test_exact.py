@@ -1,0 +1,276 @@
+"""Exact inference against enumeration of all paths, forward-backward in extended precision and finite differences."""
+
+import numpy as np
+import oracle
+import pytest
+from examples import FAMILIES, Pair, model_of, paper_series, parameters_of, series_of
+
+import rarehmm as rh
+from rarehmm import passes
+
+SIZES = [(1, 5), (2, 8), (3, 6), (4, 8)]
+names = {"ids": lambda f: type(f).__name__}
+
+
+def case(family, K, T, seed, start=False):
+    rng = np.random.default_rng(seed)
+    model = model_of(family, K, start=rng.dirichlet(np.ones(K)) if start else None)
+    parameters = parameters_of(rng, model)
+    return model, parameters, series_of(rng, model, parameters, T)
+
+
+@pytest.mark.parametrize("start", [False, True], ids=["stationary", "given start"])
+@pytest.mark.parametrize(("K", "T"), SIZES)
+@pytest.mark.parametrize("family", FAMILIES, **names)
+def test_agrees_with_enumeration_of_all_paths(family, K, T, start):
+    model, parameters, y = case(family, K, T, seed=K, start=start)
+    series = rh.Series(y)
+    logp = oracle.log_density(family, y, parameters.phi)
+    total, smooth, pairs, path, best = oracle.enumerate_paths(logp, parameters.transition, parameters.start)
+    filtered, predictive = oracle.filter_by_enumeration(logp, parameters.transition, parameters.start)
+    found = rh.expectations(model, parameters, series, with_statistics=True)
+    seen = ~np.isnan(y)
+
+    assert rh.log_likelihood(model, parameters, series) == pytest.approx(total, abs=1e-10)
+    assert found.log_likelihood == pytest.approx(total, abs=1e-10)
+    np.testing.assert_allclose(found.pairs, pairs, atol=1e-10)
+    np.testing.assert_allclose(found.first, smooth[0], atol=1e-10)
+    np.testing.assert_allclose(found.counts, smooth[seen].sum(0), atol=1e-10)
+    np.testing.assert_allclose(rh.smooth(model, parameters, series), smooth, atol=1e-10)
+    np.testing.assert_allclose(rh.filter_states(model, parameters, series), filtered, atol=1e-10)
+    np.testing.assert_allclose(rh.predictive_log_density(model, parameters, series), predictive, atol=1e-10)
+    decoded, value = rh.decode(model, parameters, series)
+    assert value == pytest.approx(best, abs=1e-10)
+    np.testing.assert_array_equal(decoded, path)
+
+
+@pytest.mark.parametrize("family", FAMILIES, **names)
+def test_several_sequences_are_independent(family):
+    model, parameters, y = case(family, 3, 17, seed=7)
+    whole = rh.Series(y, lengths=[6, 1, 7, 3])
+    parts = [rh.Series(part) for part in np.split(y, [6, 7, 14]) if not np.isnan(part).all()]
+    found = rh.expectations(model, parameters, whole, with_statistics=True)
+    each = [rh.expectations(model, parameters, part, with_statistics=True) for part in parts]
+    logp = oracle.log_density(family, y, parameters.phi)
+    exact = [oracle.enumerate_paths(p, parameters.transition, parameters.start) for p in np.split(logp, [6, 7, 14])]
+    assert found.log_likelihood == pytest.approx(sum(e[0] for e in exact), abs=1e-10)
+    np.testing.assert_allclose(found.pairs, sum(e[2] for e in exact), atol=1e-10)
+    np.testing.assert_allclose(found.first, sum(e[1][0] for e in exact), atol=1e-10)
+    np.testing.assert_allclose(rh.smooth(model, parameters, whole), np.concatenate([e[1] for e in exact]), atol=1e-10)
+    np.testing.assert_allclose(found.scores, sum(e.scores for e in each), atol=1e-10)
+    path, value = rh.decode(model, parameters, whole)
+    np.testing.assert_array_equal(path, np.concatenate([e[3] for e in exact]))
+    assert value == pytest.approx(sum(e[4] for e in exact), abs=1e-10)
+
+
+@pytest.mark.parametrize("start", [False, True], ids=["stationary", "given start"])
+@pytest.mark.parametrize("coordinates", [rh.AdditiveLogRatio((1, 0, 2)), rh.ExpandedMean()], ids=["alr", "expanded"])
+@pytest.mark.parametrize("family", [*FAMILIES, Pair()], **names)
+def test_gradient_is_the_slope_of_the_log_posterior(family, coordinates, start):
+    rng = np.random.default_rng(11)
+    model = model_of(family, 3, start=rng.dirichlet(np.ones(3)) if start else None, coordinates=coordinates)
+    if isinstance(family, Pair):
+        model = rh.Model(family, 3, rh.Priors((rh.Normal(0, 9), rh.Normal(1, 4))), model.start, coordinates)
+    parameters = parameters_of(rng, model)
+    series = rh.Series(series_of(rng, model, parameters, 30), lengths=[11, 19])
+    theta = model.pack(parameters) + 0.1 * rng.random(model.size)
+    value, slope = rh.log_posterior(model, theta, series)
+    h = 1e-5
+    for i in range(model.size):
+        step = h * np.eye(model.size)[i]
+        up, down = (rh.log_posterior(model, theta + s * step, series)[0] for s in (1, -1))
+        assert slope[i] == pytest.approx((up - down) / (2 * h), rel=1e-6, abs=1e-6), model.component_names[i]
+    expected = rh.log_likelihood(model, model.unpack(theta), series) + model.log_prior(theta)
+    assert value == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("family", FAMILIES, **names)
+def test_statistics_are_expectations_under_the_smoothing_law(family):
+    model, parameters, y = case(family, 2, 12, seed=5)
+    found = rh.expectations(model, parameters, rh.Series(y), with_statistics=True)
+    gamma = rh.smooth(model, parameters, rh.Series(y))
+    z = y[:, None] - parameters.phi[:, 0]
+    match family:
+        case rh.Poisson():
+            parts = [np.broadcast_to(y[:, None], z.shape)]
+        case rh.StudentT():
+            u = (family.nu + 1) / (family.nu + z**2 / parameters.phi[:, 1])
+            parts = [u, u * z, u * z**2]
+        case _:
+            parts = [z, z**2]
+    for i, part in enumerate(parts):
+        np.testing.assert_allclose(found.statistics[:, i], np.nansum(gamma * part, axis=0), rtol=1e-10)
+    np.testing.assert_allclose(found.scores, oracle.scores(family, y, parameters.phi, gamma), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, Pair()], **names)
+def test_relabelling_the_states_permutes_the_answer(family):
+    rng = np.random.default_rng(2)
+    model = rh.Model(family, 3, rh.Priors((rh.Normal(0, 9),) * len(family.parameters)))
+    parameters = parameters_of(rng, model)
+    series = rh.Series(series_of(rng, model, parameters, 40))
+    order = [2, 0, 1]
+    other = model.natural(parameters.phi[order], parameters.transition[np.ix_(order, order)])
+    a, b = (rh.expectations(model, p, series) for p in (parameters, other))
+    assert a.log_likelihood == pytest.approx(b.log_likelihood, abs=1e-10)
+    np.testing.assert_allclose(a.pairs[np.ix_(order, order)], b.pairs, atol=1e-10)
+    np.testing.assert_allclose(
+        rh.smooth(model, parameters, series)[:, order], rh.smooth(model, other, series), atol=1e-12
+    )
+
+
+def test_a_missing_observation_at_either_end_contributes_nothing():
+    model, parameters, y = case(rh.Gaussian(), 3, 9, seed=3)
+    padded = np.concatenate([[np.nan] * 4, y, [np.nan] * 3])
+    a, b = (rh.expectations(model, parameters, rh.Series(v)) for v in (y, padded))
+    assert a.log_likelihood == pytest.approx(b.log_likelihood, abs=1e-12)
+    np.testing.assert_allclose(a.scores, b.scores, atol=1e-12)
+
+
+def test_the_future_cannot_change_the_filter():
+    model, parameters, y = case(rh.Gaussian(), 3, 500, seed=4)
+    changed = y.copy()
+    changed[300:] = 3.0
+    a, b = (rh.filter_states(model, parameters, rh.Series(v)) for v in (y, changed))
+    np.testing.assert_allclose(a[:300], b[:300], atol=1e-13)
+
+
+# ---------------------------------------------------------------- long series: lanes, halos, seams
+def overlap(gap, T, seed=0):
+    model, parameters, y, _ = paper_series(np.random.default_rng(seed), T, gap)
+    return model, parameters, y
+
+
+def assert_close_to_oracle(model, parameters, y, lengths=None, sequential=False, tolerance=1e-9):
+    """All quantities of a series against forward-backward in extended precision."""
+    series = rh.Series(y, lengths=lengths)
+    logp = oracle.log_density(model.family, y, parameters.phi)
+    parts = [
+        oracle.forward_backward(logp[a:b], parameters.transition, parameters.start)
+        for a, b in zip(series.bounds, series.bounds[1:], strict=False)
+    ]
+    kind = {"sequential": sequential}
+    found = rh.expectations(model, parameters, series, **kind)
+    total = sum(p[0] for p in parts)
+    assert found.log_likelihood == pytest.approx(total, rel=1e-12)
+    np.testing.assert_allclose(found.pairs, sum(p[3] for p in parts), rtol=tolerance, atol=tolerance)
+    joined = [np.concatenate([p[i] for p in parts]) for i in (1, 2, 4)]
+    np.testing.assert_allclose(rh.filter_states(model, parameters, series, **kind), joined[0], atol=tolerance)
+    np.testing.assert_allclose(rh.smooth(model, parameters, series, **kind), joined[1], atol=tolerance)
+    np.testing.assert_allclose(rh.predictive_log_density(model, parameters, series, **kind), joined[2], atol=tolerance)
+
+
+@pytest.mark.parametrize("sequential", [False, True], ids=["lanes", "sequential"])
+@pytest.mark.parametrize("gap", [20.0, 2.0, 0.5])
+def test_lanes_and_sequential_agree_with_the_oracle(gap, sequential):
+    model, parameters, y = overlap(gap, 1200)
+    assert_close_to_oracle(model, parameters, y, sequential=sequential)
+
+
+def test_a_long_gap_is_bridged():
+    """No halo is long enough inside a gap: the messages have to be carried through it."""
+    model, _, y = overlap(3.0, 1400)
+    sticky = model.parameters([[0.999, 0.0005, 0.0005], [0.001, 0.998, 0.001], [0.004, 0.004, 0.992]],
+                              mean=[-3, 0, 3], variance=1)  # fmt: skip
+    y[300:1000] = np.nan
+    assert_close_to_oracle(model, sticky, y)
+
+
+def test_states_that_never_mix_are_exact_too():
+    model, _, y = overlap(2.0, 1500)
+    frozen = model.parameters(np.eye(3) * (1 - 3e-9) + 1e-9, mean=[-0.1, 0, 0.1], variance=1)
+    assert_close_to_oracle(model, frozen, y)
+
+
+@pytest.mark.parametrize("sequential", [False, True], ids=["lanes", "sequential"])
+def test_many_sequences_of_all_lengths_fill_the_lanes(sequential):
+    rng = np.random.default_rng(8)
+    model, parameters, y = overlap(2.0, 2600)
+    model = rh.Model(model.family, 3, model.priors, start=[0.2, 0.3, 0.5])
+    parameters = model.natural(parameters.phi, parameters.transition)
+    lengths = [1, 900, 2, 1, 700, *rng.integers(1, 30, 30)]
+    lengths.append(2600 - sum(lengths))
+    y[rng.random(2600) < 0.1] = np.nan
+    assert_close_to_oracle(model, parameters, y, lengths=lengths, sequential=sequential)
+
+
+def test_forbidden_transitions():
+    """Left to right: states that cannot be reached any more are the better explanation of what follows."""
+    rng = np.random.default_rng(1)
+    model = model_of(rh.Gaussian(), 3, start=[1.0, 0.0, 0.0])
+    parameters = model.parameters([[0.99, 0.01, 0], [0, 0.99, 0.01], [0, 0, 1.0]], mean=[0, 5, 10], variance=1)
+    y = np.concatenate([rng.normal(0, 1, 200), rng.normal(5, 1, 200), rng.normal(10, 1, 300), rng.normal(0, 1, 30)])
+    assert_close_to_oracle(model, parameters, y)
+
+
+def test_an_unsettled_answer_says_so(monkeypatch):
+    """Both doors of the warning: densities cut off, and seams that do not agree after settling."""
+    model = model_of(rh.Gaussian(), 2, start=[1.0, 0.0])
+    parameters = model.parameters([[1 - 1e-200, 1e-200], [0.5, 0.5]], mean=[0, 100], variance=1)
+    with pytest.warns(RuntimeWarning, match="inexact"):
+        rh.log_likelihood(model, parameters, rh.Series(np.array([0.0, 100.0, 100.0])))
+    model, parameters, y = overlap(2.0, 1500)
+    monkeypatch.setattr(passes, "settle", lambda *args: None)
+    with pytest.warns(RuntimeWarning, match="inexact"):
+        rh.log_likelihood(model, parameters, rh.Series(y), sequential=True)
+
+
+def test_outliers_do_not_underflow():
+    model, parameters, y = overlap(2.0, 1200)
+    y[[0, 77, 500, 501, 502, 1199]] = [1e4, -1e4, 1e4, 1e4, -1e4, 1e4]
+    assert_close_to_oracle(model, parameters, y)
+
+
+def test_the_number_of_threads_does_not_change_a_bit():
+    model, parameters, y = overlap(2.0, 1200)
+    passes_of = [rh.expectations(model, parameters, rh.Series(y, lengths=[100] * 12), threads=n) for n in (1, 2, 3)]
+    for other in passes_of[1:]:
+        assert other.log_likelihood == passes_of[0].log_likelihood
+        np.testing.assert_array_equal(other.pairs, passes_of[0].pairs)
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize("gap", [20.0, 1.0, 0.3])
+def test_a_million_observations(gap):
+    """Lanes against sequential to 1e-9, no underflow, the same bits for any number of threads."""
+    model, parameters, y = overlap(gap, 1_000_000)
+    y[123_456] = 1e4
+    series = rh.Series(y)
+    lanes, twice, slow = (
+        rh.expectations(model, parameters, series, with_statistics=True, **how)
+        for how in ({"threads": 1}, {"threads": 2}, {"sequential": True})
+    )
+    for name in ("scores", "counts", "statistics", "pairs", "first"):
+        a, b, c = (getattr(v, name) for v in (lanes, twice, slow))
+        np.testing.assert_array_equal(a, b)
+        np.testing.assert_allclose(a, c, rtol=1e-9, atol=1e-9 * np.abs(c).max(), err_msg=name)
+    assert lanes.log_likelihood == twice.log_likelihood == pytest.approx(slow.log_likelihood, rel=1e-12)
+    assert np.isfinite(lanes.log_likelihood)
+    predictive = rh.predictive_log_density(model, parameters, series)
+    assert predictive.sum() == pytest.approx(lanes.log_likelihood, rel=1e-11)
+    gamma = rh.smooth(model, parameters, series)
+    np.testing.assert_allclose(gamma.sum(1), 1.0, atol=1e-9)
+    np.testing.assert_allclose(gamma.sum(0), lanes.counts, rtol=1e-9)
+
+
+def test_two_columns():
+    rng = np.random.default_rng(9)
+    model = rh.Model(Pair(), 3, rh.Priors((rh.Normal(0, 9), rh.Normal(0, 9))))
+    parameters = parameters_of(rng, model)
+    y = series_of(rng, model, parameters, 600)
+    y[5, 1] = np.nan  # a row with a NaN is missing
+    both = y - parameters.phi[:, None]
+    logp = (-0.5 * both**2 - 0.5 * np.log(2 * np.pi)).sum(2).T
+    total, _, gamma, pairs, _ = oracle.forward_backward(
+        np.where(np.isnan(logp), 0.0, logp), parameters.transition, parameters.start
+    )
+    found = rh.expectations(model, parameters, rh.Series(y))
+    assert found.log_likelihood == pytest.approx(total, abs=1e-9)
+    np.testing.assert_allclose(found.pairs, pairs, atol=1e-9)
+    np.testing.assert_allclose(rh.smooth(model, parameters, rh.Series(y)), gamma, atol=1e-10)
+
+
+def test_joint_log_density_refuses_a_path_that_does_not_fit():
+    model, parameters, y = case(rh.Gaussian(), 2, 9, seed=3)
+    with pytest.raises(ValueError, match=r"must be \(9,\) with states in 0..1"):
+        rh.joint_log_density(model, parameters, rh.Series(y), [0, 1, 2])
