@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rarehmm.emissions import Family, check_family, domains, parameters
+from rarehmm.emissions import Family, check_family, domains
 from rarehmm.priors import Dirichlet, InverseGamma, Normal, Prior
 from rarehmm.series import Array, Series
 from rarehmm.transitions import (
@@ -69,9 +69,11 @@ class Model:
         if not 1 <= K <= LARGEST:
             raise ValueError(f"n_states is {K}; it must lie between 1 and {LARGEST}.")
         check_family(self.family)
-        wanted, got = len(parameters(self.family)), len(self.priors.emission)
+        wanted, got = len(self.family.parameters), len(self.priors.emission)
         if wanted != got:
             raise ValueError(f"{self.name} has {wanted} parameters and {got} priors were given; one each is needed.")
+        for p, prior in zip(self.family.parameters, self.priors.emission, strict=True):
+            check_prior(prior, p.name)
         a = self.priors.transition.concentration
         if not (math.isfinite(a) and a > 0):
             raise ValueError(f"the concentration of the transition prior is {a}; it must be positive and finite.")
@@ -88,18 +90,18 @@ class Model:
     @property
     def size(self) -> int:
         """d, the number of free parameters."""
-        return self.n_states * len(parameters(self.family)) + self.coordinates.size(self.n_states)
+        return self.n_states * len(self.family.parameters) + self.coordinates.size(self.n_states)
 
     @property
     def component_names(self) -> list[str]:
         """A name for each entry of theta: ``mean[0]``, ``log variance[2]``, ``log transition[0, 1] / ...``."""
         logs = {"real": "", "positive": "log "}
-        emission = [f"{logs[p.support]}{p.name}[{k}]" for p in parameters(self.family) for k in range(self.n_states)]
+        emission = [f"{logs[p.support]}{p.name}[{k}]" for p in self.family.parameters for k in range(self.n_states)]
         return emission + self.coordinates.names(self.n_states)
 
     @property
     def _positive(self) -> npt.NDArray[np.bool_]:
-        return np.array([p.support == "positive" for p in parameters(self.family)])
+        return np.array([p.support == "positive" for p in self.family.parameters])
 
     # ------------------------------------------------------------ doors
     def parameters(self, transition: npt.ArrayLike, **emission: npt.ArrayLike) -> Parameters:
@@ -107,7 +109,7 @@ class Model:
 
         A single number stands for all states.
         """
-        K, names = self.n_states, [p.name for p in parameters(self.family)]
+        K, names = self.n_states, [p.name for p in self.family.parameters]
         for given in emission:
             if given not in names:
                 close = difflib.get_close_matches(given, names, 1)
@@ -129,7 +131,7 @@ class Model:
         check_transition(transition)
         if len(transition) != K:
             raise ValueError(f"transition is {len(transition)} x {len(transition)} and the model has {K} states.")
-        for i, p in enumerate(parameters(self.family)):
+        for i, p in enumerate(self.family.parameters):
             bad = ~np.isfinite(phi[:, i]) | ((phi[:, i] <= 0) & (p.support == "positive"))
             if bad.any():
                 k = int(np.argmax(bad))
@@ -161,7 +163,7 @@ class Model:
         theta = np.asarray(theta, dtype=float)
         if theta.shape != (self.size,):
             raise ValueError(f"theta has shape {theta.shape}; this model has {self.size} free parameters.")
-        K, P = self.n_states, len(parameters(self.family))
+        K, P = self.n_states, len(self.family.parameters)
         raw = theta[: K * P].reshape(P, K).T
         with np.errstate(over="ignore"):
             phi = np.where(self._positive, np.exp(np.where(self._positive, raw, 0.0)), raw)
@@ -224,7 +226,7 @@ def default_priors(family: Family, n_states: int, series: Series) -> Priors:
                 f"all {summary.size} observed values of {where} are {summary.low:g}; a series that never changes "
                 "has no regimes to find."
             )
-    made = [p.prior if not callable(p.prior) else p.prior(series.summaries[p.column]) for p in parameters(family)]
+    made = [p.prior if not callable(p.prior) else p.prior(series.summaries[p.column]) for p in family.parameters]
     return Priors(tuple(made))
 
 
@@ -236,7 +238,7 @@ def paper_priors(family: Family) -> Priors:
     named: dict[str, Any] = {"mean": Normal(0.0, 100.0), "variance": InverseGamma(3.0, 10.0)}
     named["scale2"] = named["variance"]
     made = []
-    for p in parameters(family):
+    for p in family.parameters:
         prior = named.get(p.name, p.prior)
         if callable(prior):
             raise ValueError(f"the paper has no prior for {p.name!r}; use default_priors, or give your own.")
@@ -253,6 +255,16 @@ def check_law(law: npt.ArrayLike, K: int) -> Array:
     if not np.isfinite(values).all() or (values < 0).any() or abs(values.sum() - 1) > 1e-6:
         raise ValueError(f"start is {values.tolist()}, sum {values.sum():.6g}; probabilities must sum to one.")
     return values
+
+
+def check_prior(prior: Prior, name: str) -> None:
+    """Refuse a prior whose settings give no density."""
+    try:
+        value = float(prior.log_density(np.ones(1))[0])
+    except (ValueError, ZeroDivisionError, OverflowError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"the prior of {name!r} is {prior}; variances, shapes, scales and rates must be positive.")
 
 
 def check_reference(reference: Sequence[int], K: int) -> None:

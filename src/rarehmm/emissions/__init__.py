@@ -48,8 +48,12 @@ class Parameter(NamedTuple):
 
 
 class Family(Protocol):
-    """What a type checker can see of a family; the head of this file has the whole contract."""
+    """What every family has; the head of this file has the whole contract."""
 
+    @property
+    def parameters(self) -> tuple[Parameter, ...]: ...
+    @property
+    def domain(self) -> Domain | tuple[Domain, ...]: ...
     def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array: ...
 
 
@@ -77,11 +81,6 @@ def statistics(family: Any, y: Any, c: Any) -> Any:
     return ()
 
 
-def parameters(family: Family) -> tuple[Parameter, ...]:
-    """The parameters of one state."""
-    return tuple(getattr(family, "parameters"))
-
-
 def columns(family: Family) -> int:
     """How many columns of the data a family reads."""
     return int(getattr(family, "columns", 1))
@@ -89,7 +88,7 @@ def columns(family: Family) -> int:
 
 def domains(family: Family) -> tuple[Domain, ...]:
     """What each column may hold."""
-    one = getattr(family, "domain")
+    one = family.domain
     return (one,) * columns(family) if isinstance(one, Domain) else tuple(one)
 
 
@@ -113,10 +112,10 @@ def check_family(family: Family) -> None:
             raise TypeError(f"{name} has no {attribute!r}; see the contract in rarehmm.emissions.")
     if hasattr(family, "check"):
         family.check()
-    for p in parameters(family):
+    for p in family.parameters:
         if p.support not in ("real", "positive"):
             raise ValueError(f"{name}: the support of {p.name!r} is {p.support!r}; it must be 'real' or 'positive'.")
-    phi = np.array([0.5 if p.support == "real" else 1.5 for p in parameters(family)])
+    phi = np.array([0.5 if p.support == "real" else 1.5 for p in family.parameters])
     y: Any = np.arange(1.0, LANES + 1)
     y = y if columns(family) == 1 else (y,) * columns(family)
     c = _tried(name, prepare, family, phi)

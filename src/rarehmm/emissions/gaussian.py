@@ -8,17 +8,22 @@ import numpy as np
 from rarehmm.dispatch import compiled
 from rarehmm.emissions import Parameter, log_density, prepare, score, statistics
 from rarehmm.priors import location, squared_scale
-from rarehmm.series import REALS, Array, IntArray
+from rarehmm.series import REALS, Array, Domain, IntArray
 
 
 class Gaussian(NamedTuple):
     r"""Bell-shaped noise: :math:`p(y \mid \mu_k, \sigma_k^2) \propto \sigma_k^{-1} e^{-(y-\mu_k)^2 / 2\sigma_k^2}`."""
 
-    parameters = (
-        Parameter("mean", support="real", prior=location),
-        Parameter("variance", support="positive", prior=squared_scale),
-    )
-    domain = REALS
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return (
+            Parameter("mean", support="real", prior=location),
+            Parameter("variance", support="positive", prior=squared_scale),
+        )
+
+    @property
+    def domain(self) -> Domain:
+        return REALS
 
     def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
         return np.asarray(rng.standard_normal(len(states)) * np.sqrt(phi[:, 1])[states] + phi[states, 0])

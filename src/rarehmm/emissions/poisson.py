@@ -9,14 +9,19 @@ from scipy.special import gammaln
 from rarehmm.dispatch import compiled
 from rarehmm.emissions import Parameter, log_density, prepare, score, statistics
 from rarehmm.priors import rate
-from rarehmm.series import COUNTS, Array, IntArray
+from rarehmm.series import COUNTS, Array, Domain, IntArray
 
 
 class Poisson(NamedTuple):
     r"""Counts: :math:`p(y \mid \lambda_k) = \lambda_k^y e^{-\lambda_k} / y!`; the :math:`y!` lives in ``constant``."""
 
-    parameters = (Parameter("rate", support="positive", prior=rate),)
-    domain = COUNTS
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return (Parameter("rate", support="positive", prior=rate),)
+
+    @property
+    def domain(self) -> Domain:
+        return COUNTS
 
     def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
         return np.asarray(rng.poisson(phi[states, 0]), dtype=float)

@@ -8,7 +8,7 @@ import numpy as np
 from rarehmm.dispatch import compiled
 from rarehmm.emissions import Parameter, log_density, prepare, score, statistics
 from rarehmm.priors import location, squared_scale
-from rarehmm.series import REALS, Array, IntArray
+from rarehmm.series import REALS, Array, Domain, IntArray
 
 
 class StudentT(NamedTuple):
@@ -18,11 +18,17 @@ class StudentT(NamedTuple):
     """
 
     nu: float = 5.0
-    parameters = (
-        Parameter("mean", support="real", prior=location),
-        Parameter("scale2", support="positive", prior=squared_scale),
-    )
-    domain = REALS
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return (
+            Parameter("mean", support="real", prior=location),
+            Parameter("scale2", support="positive", prior=squared_scale),
+        )
+
+    @property
+    def domain(self) -> Domain:
+        return REALS
 
     def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
         return np.asarray(rng.standard_t(self.nu, len(states)) * np.sqrt(phi[:, 1])[states] + phi[states, 0])

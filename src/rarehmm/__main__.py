@@ -1,0 +1,5 @@
+"""``python -m rarehmm``."""
+
+from rarehmm.cli import app
+
+app()

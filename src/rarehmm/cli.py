@@ -1,0 +1,99 @@
+"""The command line: ``rarehmm demo``, ``rarehmm warm-up``, ``rarehmm cache clear``."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import rarehmm as rh
+from rarehmm import plots
+from rarehmm.dispatch import cached_files
+from rarehmm.emissions import families
+from rarehmm.model import Priors
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Bayesian hidden Markov models with rare states.")
+cache = typer.Typer(no_args_is_help=True, help="Compiled kernels on disk.")
+app.add_typer(cache, name="cache")
+console = Console()
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("rarehmm-demo"),
+    size: Annotated[int, typer.Option(min=1000, help="Observations to simulate.")] = 1_000_000,
+    seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 0,
+) -> None:
+    """Simulate a long series with a rare regime, compute with it exactly, draw a picture."""
+    family = rh.Gaussian()
+    model = rh.Model(family, 3, rh.paper_priors(family))
+    truth = model.parameters(
+        [[0.99, 0.0099, 0.0001], [0.0099, 0.99, 0.0001], [0.1, 0.1, 0.8]], mean=[-2, 0, 4], variance=1
+    )
+    rare = 2
+    started = time.perf_counter()
+    y, states = rh.simulate(np.random.default_rng(seed), model, truth, size)
+    lap = _say(f"simulated {size:,} observations of 3 states", started)
+    series = rh.Series(y)
+    lap = _say("checked them at the door", lap)
+    with console.status("likelihood and gradient (the first time, kernels are compiled: about 10 s)"):
+        value, slope = rh.log_posterior(model, model.pack(truth), series)
+    lap = _say(f"log posterior {value:,.1f} and its gradient in {len(slope)} coordinates", lap)
+    probability = rh.smooth(model, truth, series)
+    lap = _say("probabilities of the states given the whole series", lap)
+    path, _ = rh.decode(model, truth, series)
+    lap = _say("most probable path (Viterbi)", lap)
+
+    table = Table("state", "mean", "share of time", "visits", "decoded right", title="The three regimes")
+    for k in range(3):
+        visits = int(np.sum((states == k) & (np.roll(states, 1) != k)))
+        right = np.mean(path[states == k] == k)
+        name = f"{k} (rare)" if k == rare else str(k)
+        table.add_row(name, f"{truth.phi[k, 0]:g}", f"{np.mean(states == k):.3%}", f"{visits:,}", f"{right:.2%}")
+    console.print(table)
+
+    out.mkdir(parents=True, exist_ok=True)
+    title = f"part of {size:,} observations, {np.mean(path == rare):.2%} of them rare"
+    plots.regimes(y, path, probability[:, rare], rare, title).savefig(out / "demo.png", dpi=130)
+    _say(f"picture: {out / 'demo.png'}", lap)
+
+
+@app.command("warm-up")
+def warm_up() -> None:
+    """Compile every kernel for every family ahead of time, for all numbers of states."""
+    for name, kind in track(families().items(), description="compiling", console=console):
+        family = kind()
+        priors = Priors(tuple(rh.Normal(0.0, 1.0) for _ in family.parameters))
+        model = rh.Model(family, 2, priors)
+        point = model.natural(
+            np.array([[1.0] * len(priors.emission), [2.0] * len(priors.emission)]), np.full((2, 2), 0.5)
+        )
+        series = rh.Series(rh.simulate(np.random.default_rng(0), model, point, 1000)[0])
+        rh.log_posterior(model, model.pack(point), series)
+        rh.smooth(model, point, series, sequential=True)
+        rh.decode(model, point, series)
+        console.print(f"  {name}")
+    files = list(cached_files())
+    console.print(f"{len(files)} kernels, {sum(f.stat().st_size for f in files) / 1e6:.1f} MB, in {files[0].parent}"
+                  if files else "nothing was saved: no folder for compiled kernels is writable")  # fmt: skip
+
+
+@cache.command()
+def clear() -> None:
+    """Remove all compiled kernels of this library from the disk."""
+    files = list(cached_files())
+    size = sum(f.stat().st_size for f in files)
+    for file in files:
+        file.unlink(missing_ok=True)
+    console.print(f"removed {len(files)} compiled kernels, {size / 1e6:.1f} MB")
+
+
+def _say(what: str, since: float) -> float:
+    """Report a step with the time it took; returns the time now."""
+    now = time.perf_counter()
+    console.print(f"[dim]{now - since:6.2f} s[/]  {what}")
+    return now

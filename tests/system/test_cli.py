@@ -1,0 +1,116 @@
+"""The command line, as a user meets it: in a process of its own."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.jit
+
+
+def run(*args, **more):
+    command = [sys.executable, "-m", "rarehmm", *args]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **more}, timeout=300, check=False)
+
+
+def test_demo_draws_a_picture(tmp_path):
+    done = run("demo", "--size", "50000", "--out", str(tmp_path / "demo"))
+    assert done.returncode == 0, done.stderr
+    assert "The three regimes" in done.stdout
+    picture = (tmp_path / "demo" / "demo.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+
+
+def test_warm_up_compiles_everything_and_cache_clear_removes_it(tmp_path):
+    box = {"NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
+    done = run("warm-up", **box)
+    assert done.returncode == 0, done.stderr
+    compiled = set(tmp_path.rglob("*.nbc"))
+    assert len(compiled) >= 9
+    program = """
+import numpy as np, rarehmm as rh, rarehmm.dispatch as d
+for family in (rh.Gaussian(), rh.StudentT(7), rh.Poisson()):
+    priors = rh.Priors(tuple(rh.Normal(0, 1) for _ in family.parameters))
+    model = rh.Model(family, 4, priors)
+    point = model.natural(np.ones((4, len(family.parameters))), np.full((4, 4), 0.25))
+    y, _ = rh.simulate(np.random.default_rng(0), model, point, 3000)
+    series = rh.Series(y)
+    rh.log_posterior(model, model.pack(point), series), rh.decode(model, point, series)
+    rh.smooth(model, point, series), rh.filter_states(model, point, series, sequential=True)
+assert not sum(sum(k.stats.cache_misses.values()) for k in d.KERNELS)
+"""
+    again = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, **box})
+    assert again.returncode == 0, again.stderr
+    assert set(tmp_path.rglob("*.nbc")) == compiled
+    done = run("cache", "clear", **box)
+    assert f"removed {len(compiled)} compiled kernels" in done.stdout
+    assert not list(tmp_path.rglob("*.nb*"))
+
+
+FIRST_GRADIENT = """
+import time; started = time.perf_counter()
+import rarehmm as rh, numpy as np
+model = rh.Model(rh.Gaussian(), 3, rh.paper_priors(rh.Gaussian()))
+series = rh.Series(np.random.default_rng(0).normal(size=10_000))
+rh.log_posterior(model, np.zeros(model.size), series)
+print(time.perf_counter() - started)
+"""
+
+
+def test_a_second_process_reaches_its_first_gradient_within_two_seconds():
+    for _ in range(2):  # the first may have to compile
+        done = subprocess.run([sys.executable, "-c", FIRST_GRADIENT], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 2
+
+
+def test_importing_is_quick_and_quiet():
+    started = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", "import rarehmm, sys; print(sorted(sys.modules))"], capture_output=True, text=True
+    )
+    assert time.perf_counter() - started < 5
+    assert done.stderr == ""
+    for heavy in ("matplotlib", "pandas", "typer"):
+        assert f"'{heavy}'" not in done.stdout
+
+
+MEMORY = """
+import re, numpy as np, rarehmm as rh
+def used():  # MB of memory of this process's own; pages of mapped files belong to the system
+    status = open("/proc/self/status").read()
+    return int(re.search(r"RssAnon:\\s+(\\d+)", status)[1]) / 1024
+model = rh.Model(rh.Gaussian(), 3, rh.paper_priors(rh.Gaussian()))
+point = model.parameters([[.99, .005, .005], [.005, .99, .005], [.495, .495, .01]], mean=[-20, 0, 20], variance=1)
+theta = model.pack(point)
+rh.log_posterior(model, theta, rh.Series(np.arange(2000.0)))
+y = {data}
+import threading
+peak, done, before = [0.0], threading.Event(), used()
+def watch():
+    while not done.wait(0.002):
+        peak[0] = max(peak[0], used())
+thread = threading.Thread(target=watch)
+thread.start()
+value, slope = rh.log_posterior(model, theta, rh.Series(y))
+done.set(), thread.join()
+print(peak[0] - before)
+"""
+
+
+@pytest.mark.parametrize("kind", ["in memory", "memory map"])
+def test_a_gradient_of_ten_million_observations_needs_little_memory(kind, tmp_path):
+    if not pathlib.Path("/proc/self/status").exists():
+        pytest.skip("needs /proc to look at the memory of a process")
+    data = "np.random.default_rng(0).normal(size=10_000_000)"
+    if kind == "memory map":
+        y = np.lib.format.open_memmap(tmp_path / "y.npy", mode="w+", dtype=np.float64, shape=(10_000_000,))
+        y[:] = np.random.default_rng(0).normal(size=len(y))
+        y.flush()
+        data = f"np.load({str(tmp_path / 'y.npy')!r}, mmap_mode='r')"
+    command = [sys.executable, "-c", MEMORY.format(data=data)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert 0 < float(done.stdout) < 400  # MB beyond the data

@@ -1,0 +1,93 @@
+"""Numbers published by others, to the digits given.  The data stay outside the repository; RAREHMM_DATA names them."""
+
+import numpy as np
+import pytest
+from examples import DATA
+
+import rarehmm as rh
+
+
+def column(name, *columns):
+    path = DATA / "refs" / name
+    if not path.exists():
+        pytest.skip(f"{name} is not at hand: set RAREHMM_DATA to the folder that holds refs/{name}")
+    table = np.genfromtxt(path, delimiter=",", names=True, dtype=None, encoding="utf-8")
+    return [np.asarray(table[c], dtype=float) for c in columns]
+
+
+EARTHQUAKES = {  # Zucchini, MacDonald and Langrock: annual counts of large earthquakes, m = 3
+    "stationary": (
+        329.4603,
+        None,
+        [13.14573, 19.72101, 29.71437],
+        [[0.9546243, 0.0244426, 0.02093313], [0.04976679, 0.8993673, 0.05086592], [1.504495e-09, 0.196642, 0.80335799]],
+    ),
+    "free": (
+        328.5275,
+        [0.9999998, 8.700482e-08, 8.281945e-08],
+        [13.13374, 19.71312, 29.70964],
+        [
+            [0.9392937, 0.03209754, 0.02860881],
+            [0.04040106, 0.90643731, 0.05316163],
+            [9.052023e-12, 0.19025401, 0.80974599],
+        ],
+    ),
+}
+
+
+def poisson(rates, transition, start):
+    model = rh.Model(rh.Poisson(), 3, rh.Priors((rh.Gamma(1, 0.01),)), start=start)
+    return model, model.parameters(transition, rate=rates)
+
+
+@pytest.mark.parametrize("kind", EARTHQUAKES)
+def test_earthquakes(kind):
+    (counts,) = column("earthquakes_1900_2006.csv", "count")
+    minus_log_likelihood, start, rates, transition = EARTHQUAKES[kind]
+    model, parameters = poisson(rates, transition, start)
+    assert round(-rh.log_likelihood(model, parameters, rh.Series(counts)), 4) == minus_log_likelihood
+
+
+def test_earthquakes_stationary_law():
+    _, parameters = poisson(*EARTHQUAKES["stationary"][2:], None)
+    np.testing.assert_allclose(parameters.start, [0.443642, 0.4044983, 0.1518597], atol=5e-8)
+
+
+def test_earthquakes_most_probable_path():
+    (counts,) = column("earthquakes_1900_2006.csv", "count")
+    model, parameters = poisson(
+        [13.13513, 19.70822, 29.70794],
+        [
+            [0.941433, 0.03072828, 0.02783867],
+            [0.04007763, 0.90674107, 0.0531813],
+            [3.052488e-13, 0.19027062, 0.80972938],
+        ],
+        [1 - 1.833456e-08 - 1.427794e-08, 1.833456e-08, 1.427794e-08],
+    )
+    path, _ = rh.decode(model, parameters, rh.Series(counts))
+    runs = [(1, 5), (3, 6), (2, 8), (1, 4), (2, 19), (3, 9), (2, 17), (3, 3), (2, 10), (1, 26)]
+    np.testing.assert_array_equal(path + 1, np.repeat([s for s, _ in runs], [n for _, n in runs]))
+
+
+def test_speed_one_state_gaussian():
+    """depmixS4: the maximum likelihood of log response times under one Gaussian."""
+    (rt,) = column("speed.csv", "rt")
+    model = rh.Model(rh.Gaussian(), 1, rh.paper_priors(rh.Gaussian()))
+    parameters = model.parameters([[1.0]], mean=rt.mean(), variance=rt.var())
+    value = rh.log_likelihood(model, parameters, rh.Series(rt, lengths=[168, 134, 137]))
+    assert round(value, 2) == -305.33
+    assert round(-2 * value + 2 * 2, 2) == 614.66
+    assert round(-2 * value + 2 * np.log(439), 2) == 622.83
+
+
+def test_federal_funds():
+    """Stata's mswitch: likelihood, and filtered and smoothed probabilities of every quarter."""
+    (rate,) = column("fedfunds_quarterly.csv", "fedfunds")
+    model = rh.Model(rh.Gaussian(), 2, rh.paper_priors(rh.Gaussian()))
+    transition = [[0.9820939, 1 - 0.9820939], [0.0503587, 1 - 0.0503587]]
+    parameters = model.parameters(transition, mean=[3.70877, 9.556793], variance=2.107562**2)
+    series = rh.Series(rate)
+    assert round(rh.log_likelihood(model, parameters, series), 5) == -508.63592
+    filtered, smoothed = column("stata_predict_fedfunds.csv", "const_f1", "const_sm1")
+    assert np.abs(rh.filter_states(model, parameters, series)[:, 0] - filtered).max() < 1e-6  # parameters have 7 digits
+    np.testing.assert_allclose(rh.smooth(model, parameters, series)[:, 0], smoothed, atol=5e-7)

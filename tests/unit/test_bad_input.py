@@ -1,0 +1,192 @@
+"""Bad input is refused at the door, with an error that names the value, the place and the way out."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from examples import SINGLE, model_of
+
+import rarehmm as rh
+
+GAUSSIAN = model_of(rh.Gaussian(), 2)
+HALF = [[0.5, 0.5], [0.5, 0.5]]
+
+
+def refuses(error, words, call):
+    with pytest.raises(error) as caught:
+        call()
+    message = str(caught.value)
+    assert words in message
+    assert "numba" not in message
+
+
+@pytest.mark.parametrize(
+    ("y", "error", "words"),
+    [
+        ([], ValueError, "y is empty (shape (0,)); at least one observation is needed"),
+        (np.empty((5, 0)), ValueError, "y is empty (shape (5, 0))"),
+        ([np.nan, np.nan], ValueError, "all 2 observations of y are missing (NaN)"),
+        ([[np.nan, 1.0], [2.0, np.nan]], ValueError, "all 2 observations of y are missing"),
+        ([1.0, np.inf], ValueError, "y[1] is inf; observations must be finite. Mark gaps with NaN."),
+        ([[1.0, 2.0], [3.0, -np.inf]], ValueError, "y[1, 1] is -inf"),
+        ("flux.csv", TypeError, "y is a str; pass an array of numbers"),
+        (None, TypeError, "y is a NoneType; pass an array"),
+        ({"a": [1]}, TypeError, "y is a dict"),
+        (["a", "b"], TypeError, "such as np.str_('a'), are not numbers. Convert with astype(float)"),
+        (np.array([1.0, "x", None], dtype=object), TypeError, "y has dtype object"),
+        (np.array(["2017"], dtype="M8[Y]"), TypeError, "datetime64[Y]"),
+        (np.array([1 + 2j]), TypeError, "y is complex (complex128); pass real numbers"),
+        (np.zeros((2, 3, 4)), ValueError, "y has shape (2, 3, 4); it must be (T,) or (T, D)"),
+        (3.0, ValueError, "y has shape (); it must be (T,) or (T, D)"),
+        ([[1, 2], [3, [4]]], ValueError, "y cannot be read as an array"),
+        ([np.zeros(3), np.zeros((2, 2))], ValueError, "y[1] has 2 columns and y[0] has 1"),
+        ([np.zeros(3), np.zeros(0)], ValueError, "y[1] is empty"),
+        (pd.Series(["a", "b"]), TypeError, "numbers are needed. Select columns, or use pd.to_numeric"),
+        (pd.DataFrame({"t": ["x"], "flux": [1.0]}), TypeError, "y['t'] has dtype"),
+    ],
+)
+def test_series(y, error, words):
+    refuses(error, words, lambda: rh.Series(y))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "words"),
+    [
+        ([2, 2], "lengths add up to 4 and y has 5 observations; they must agree"),
+        ([5, 0], "lengths[1] is 0; each sequence needs at least one observation"),
+        ([2.5, 2.5], "it must be a list of whole numbers"),
+        (5, "it must be a list of whole numbers"),
+        ([], "it must be a list of whole numbers"),
+    ],
+)
+def test_lengths(lengths, words):
+    refuses(ValueError, words, lambda: rh.Series(np.arange(5.0), lengths=lengths))
+
+
+def test_lengths_beside_a_list_of_sequences():
+    refuses(ValueError, "leave lengths out", lambda: rh.Series([np.zeros(2), np.zeros(3)], lengths=[2, 3]))
+
+
+@pytest.mark.parametrize(
+    ("y", "words"),
+    [
+        ([3.0, 3.0, np.nan, 3.0], "all 3 observed values of y are 3; a series that never changes has no regimes"),
+        ([1.0, 2.0, np.nan], "y has 2 observations and 3 states are asked for; use fewer states"),
+        ([[1.0, 2.0]] * 5, "y has 2 columns and Gaussian takes 1. Select columns with y[:, i]"),
+    ],
+)
+def test_learning(y, words):
+    refuses(ValueError, words, lambda: rh.default_priors(rh.Gaussian(), 3, rh.Series(y)))
+
+
+@pytest.mark.parametrize(
+    ("y", "words"),
+    [
+        ([0, 3, -1], "y[2] is -1; Poisson takes whole numbers from 0"),
+        ([0, 2.5, np.nan], "y[1] is 2.5; Poisson takes whole numbers from 0. Mark gaps with NaN"),
+        ([[1, 2], [3, 4]], "y has 2 columns and Poisson takes 1"),
+    ],
+)
+@pytest.mark.parametrize(
+    "use", [rh.log_likelihood, rh.expectations, rh.smooth, rh.filter_states, rh.decode, rh.predictive_log_density]
+)
+def test_counts(y, words, use):
+    model = model_of(rh.Poisson(), 2)
+    parameters = model.parameters(HALF, rate=[1, 2])
+    refuses(ValueError, words, lambda: use(model, parameters, rh.Series(y)))
+
+
+@pytest.mark.parametrize(
+    ("K", "error", "words"),
+    [
+        (0, ValueError, "n_states is 0; it must lie between 1 and 255"),
+        (-2, ValueError, "n_states is -2"),
+        (1000, ValueError, "n_states is 1000"),
+        (2.5, TypeError, "n_states is 2.5; it must be a whole number"),
+        ("3", TypeError, "n_states is '3'"),
+        (True, TypeError, "n_states is True"),
+    ],
+)
+def test_number_of_states(K, error, words):
+    refuses(error, words, lambda: model_of(rh.Gaussian(), K))
+
+
+@pytest.mark.parametrize(
+    ("transition", "error", "words"),
+    [
+        ([[0.5, 0.6], [0.5, 0.5]], ValueError, "row 0 of transition sums to 1.1"),
+        ([[0.9, 0.3], [0.1, 0.7]], ValueError, "Its columns do: pass transition.T."),
+        ([[1.5, -0.5], [0.5, 0.5]], ValueError, "transition[0, 1] is -0.5; probabilities must lie between 0 and 1"),
+        ([[np.nan, 1], [0.5, 0.5]], ValueError, "transition[0, 0] is nan"),
+        ([[1.0]], ValueError, "transition is 1 x 1 and the model has 2 states"),
+        ([0.5, 0.5], ValueError, "transition has shape (2,); it must be (K, K)"),
+        ("stochastic", TypeError, "transition is 'stochastic'; numbers are needed"),
+    ],
+)
+def test_transition(transition, error, words):
+    refuses(error, words, lambda: GAUSSIAN.parameters(transition, mean=[0, 1], variance=1))
+
+
+@pytest.mark.parametrize(
+    ("emission", "error", "words"),
+    [
+        ({"mean": [0, 1]}, ValueError, "'variance' is missing; Gaussian needs mean, variance"),
+        ({"mean": [0, 1], "varience": 1}, ValueError, "no parameter 'varience'; it has mean, variance. Did you mean"),
+        ({"mean": [0, 1, 2], "variance": 1}, ValueError, "mean has shape (3,); one value for each of the 2 states"),
+        ({"mean": [0, 1], "variance": [1, 0]}, ValueError, "variance[1] is 0.0; it must be positive and finite"),
+        ({"mean": [0, np.nan], "variance": 1}, ValueError, "mean[1] is nan; it must be finite"),
+        ({"mean": ["a", 1], "variance": 1}, TypeError, "numbers are needed"),
+    ],
+)
+def test_parameters(emission, error, words):
+    refuses(error, words, lambda: GAUSSIAN.parameters(HALF, **emission))
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [([0.5, 0.6], "sum 1.1; probabilities must sum to one"), ([1.0], "one probability for each of the 2 states")],
+)
+def test_start(start, words):
+    refuses(ValueError, words, lambda: model_of(rh.Gaussian(), 2, start=start))
+
+
+def test_priors_and_coordinates():
+    normal = rh.Normal(0, 1)
+    good = (normal, rh.InverseGamma(3, 10))
+    refuses(
+        ValueError, "2 parameters and 1 priors were given", lambda: rh.Model(rh.Gaussian(), 2, rh.Priors((normal,)))
+    )
+    for bad in (rh.InverseGamma(3, -10), rh.InverseGamma(0, 1), rh.Normal(0, -1), rh.Normal(math.nan, 1)):
+        refuses(
+            ValueError,
+            "the prior of 'variance' is",
+            lambda bad=bad: rh.Model(rh.Gaussian(), 2, rh.Priors((normal, bad))),
+        )
+    flat = rh.Priors(good, rh.Dirichlet(0.0))
+    refuses(ValueError, "concentration of the transition prior is 0.0", lambda: rh.Model(rh.Gaussian(), 2, flat))
+    refuses(
+        ValueError, "reference is (0, 5)", lambda: model_of(rh.Gaussian(), 2, coordinates=rh.AdditiveLogRatio((0, 5)))
+    )
+    refuses(ValueError, "the paper has no prior for 'rate'", lambda: rh.paper_priors(rh.Poisson()))
+    refuses(ValueError, "nu is -1; the degrees of freedom", lambda: model_of(rh.StudentT(-1), 2))
+    zero = GAUSSIAN.parameters([[1, 0], [0.5, 0.5]], mean=[0, 1], variance=1)
+    refuses(ValueError, "transition[0, 1] is 0 and has no log ratio", lambda: GAUSSIAN.pack(zero))
+    refuses(ValueError, "theta has shape (3,); this model has 6 free", lambda: GAUSSIAN.unpack(np.zeros(3)))
+
+
+def test_threads_and_sizes():
+    parameters = GAUSSIAN.parameters(HALF, mean=[0, 1], variance=1)
+    series = rh.Series([0.0, 1.0])
+    refuses(ValueError, "threads is 0", lambda: rh.log_likelihood(GAUSSIAN, parameters, series, threads=0))
+    rng = np.random.default_rng(0)
+    refuses(ValueError, "size is 0", lambda: rh.simulate(rng, GAUSSIAN, parameters, 0))
+    refuses(ValueError, "state is 2", lambda: rh.simulate(rng, GAUSSIAN, parameters, 5, state=2))
+
+
+def test_a_small_series_may_be_scored_by_a_larger_model():
+    """Only learning needs as many observations as states; a constant or short series may well be scored."""
+    model = model_of(rh.Gaussian(), 3)
+    parameters = model.parameters(SINGLE, mean=[-20, 0, 20], variance=1)
+    assert np.isfinite(rh.log_likelihood(model, parameters, rh.Series([0.0])))
+    assert np.isfinite(rh.log_likelihood(model, parameters, rh.Series([1.0, 1.0])))

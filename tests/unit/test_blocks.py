@@ -1,0 +1,48 @@
+"""Blocks cover every observation once, and no block crosses a join."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rarehmm import Series
+from rarehmm.blocks import CHUNK, available_threads, chunks, even_size, over, split
+from rarehmm.lanes import LANES
+
+lengths = st.lists(st.integers(1, 400), min_size=1, max_size=40)
+
+
+@given(lengths, st.integers(1, 300), st.integers(0, 300))
+def test_every_observation_lies_in_one_block(sizes, size, halo):
+    series = Series(np.arange(sum(sizes)) * 1.0, lengths=sizes)
+    blocks = split(series, size)
+    covered = np.concatenate([np.arange(f, f + n) for f, n in zip(blocks.first, blocks.length, strict=True)])
+    np.testing.assert_array_equal(covered, np.arange(len(series)))
+    np.testing.assert_array_equal(blocks.first[blocks.fresh], series.bounds[:-1])
+    assert (blocks.first + blocks.length <= blocks.stop).all()
+    short = blocks.length < size
+    np.testing.assert_array_equal((blocks.first + blocks.length)[short], blocks.stop[short])
+    parts = chunks(blocks, halo, len(series))
+    np.testing.assert_array_equal(np.sort(np.concatenate([p.blocks for p in parts])), np.arange(len(blocks.first)))
+    for part in parts:
+        assert (np.diff(blocks.length[part.blocks]) <= 0).all()
+        assert part.first <= max(0, blocks.first[part.blocks].min() - halo)
+        assert part.last >= min(len(series), (blocks.first + blocks.length)[part.blocks].max() + halo)
+
+
+def test_sizes_fill_the_lanes():
+    for T in (1000, 99_999, 1_000_000):
+        series = Series(np.arange(T) * 1.0)
+        n = len(split(series, even_size(series, 1000)).first)
+        assert n % LANES in (0, LANES - 1) or n < LANES
+        assert all(len(c.blocks) % LANES == 0 for c in chunks(split(series, 1000), 32, T)[:-1])
+
+
+@pytest.mark.parametrize("threads", [1, 2, None])
+def test_results_come_in_order(threads):
+    series = Series(np.arange(5 * CHUNK) * 1.0)
+    parts = chunks(split(series, 1000), 3, len(series))
+    found = over(series, parts, lambda y, chunk: (chunk.first, y[0, 0], len(y)), threads)
+    assert found == [(c.first, float(c.first), c.last - c.first) for c in parts]
+    assert len(parts) > 2
+    assert available_threads() >= 1
