@@ -25,7 +25,7 @@ console = Console()
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("rarehmm-demo"),
-    size: Annotated[int, typer.Option(min=1000, help="Observations to simulate.")] = 1_000_000,
+    size: Annotated[int, typer.Option(min=10_000, help="Observations to simulate.")] = 1_000_000,
     seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 0,
 ) -> None:
     """Simulate a long series with a rare regime, compute with it exactly, draw a picture."""
@@ -51,9 +51,9 @@ def demo(
     table = Table("state", "mean", "share of time", "visits", "decoded right", title="The three regimes")
     for k in range(3):
         visits = int(np.sum((states == k) & (np.roll(states, 1) != k)))
-        right = np.mean(path[states == k] == k)
+        right = f"{np.mean(path[states == k] == k):.2%}" if visits else "-"
         name = f"{k} (rare)" if k == rare else str(k)
-        table.add_row(name, f"{truth.phi[k, 0]:g}", f"{np.mean(states == k):.3%}", f"{visits:,}", f"{right:.2%}")
+        table.add_row(name, f"{truth.phi[k, 0]:g}", f"{np.mean(states == k):.3%}", f"{visits:,}", right)
     console.print(table)
 
     out.mkdir(parents=True, exist_ok=True)

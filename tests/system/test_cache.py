@@ -1,7 +1,7 @@
 """No cached kernel is ever stale: all ways we know to make the cache lie, tried in fresh processes.
 
-Everything happens in a box: a copy of the library that may be edited, a folder of user's families, and a cache of its
-own.  A probe is a fresh process that runs one small kernel, ``log_densities``, and prints the sum of the densities, the
+Everything happens in a box: a copy of the library that may be edited, a folder of a user's files, and a cache of its
+own.  A probe is a fresh process that runs one small kernel, ``log_densities``.  It shows the sum of the densities, the
 same sum from the family's functions in plain NumPy (which cannot be stale), and whether the kernel was in the cache.
 """
 
@@ -17,6 +17,7 @@ import pytest
 pytestmark = pytest.mark.jit
 
 LIBRARY = pathlib.Path(__file__).parents[2] / "src" / "rarehmm"
+BUILT_IN = ("Gaussian()", "Poisson()", "StudentT(4.0)")
 
 PROBE = """
 import warnings
@@ -28,24 +29,29 @@ from rarehmm.kernels.messages import Point
 from rarehmm.kernels.sequential import log_densities, scratch
 
 warnings.simplefilter("error", numba.errors.NumbaWarning)
-phi = np.array([[0.5, 1.0], [2.0, 1.5]])
 y = np.append(np.linspace(0.5, 3.0, 40), np.nan)
+phi = np.array([[0.5, 1.0], [2.0, 1.5]])
+
+def point(family):
+    return Point(phi, np.array([prepare(family, row) for row in phi]), np.eye(2), np.ones(2))
 
 def show(family):
-    c = np.array([prepare(family, row) for row in phi])
-    out = np.empty((len(y), 2))
-    stats = log_densities.stats
-    hits, misses = stats.cache_hits.total(), stats.cache_misses.total()
-    log_densities(family, Point(phi, c, np.eye(2), np.ones(2)), y[:, None], *scratch(1), out)
-    stats = log_densities.stats
-    source = "hit" if stats.cache_hits.total() > hits else "miss" if stats.cache_misses.total() > misses else "kept"
-    twin = sum(log_density(family, y[:-1], tuple(row)).sum() for row in c)
-    print(f"{out.sum():.12f} {twin:.12f} {source}")
+    out, p = np.empty((len(y), 2)), point(family)
+    report(log_densities, (family, p, y[:, None], *scratch(1), out), out)
+    print(f"{sum(log_density(family, y[:-1], tuple(c)).sum() for c in p.c):.12f}")
+
+def report(kernel, args, out):
+    before = kernel.stats
+    hits, misses = before.cache_hits.total(), before.cache_misses.total()
+    kernel(*args)
+    hit, miss = kernel.stats.cache_hits.total() > hits, kernel.stats.cache_misses.total() > misses
+    print("hit" if hit else "miss" if miss else "kept", f"{out.sum():.12f}", end=" ")
 """
 
 FAMILY = """
-import enum, math, numba
+import enum, math
 from typing import NamedTuple
+import numba
 import numpy as np
 from rarehmm.dispatch import compiled
 from rarehmm.emissions import log_density, prepare, score, statistics
@@ -86,17 +92,17 @@ def third(z):
     return z / 3.0
 
 @numba.njit
-def fourth(z):
+def quarter(z):
     return 0.5 * half(z)
 """
 
 
 class Shown(NamedTuple):
-    """What a probe says of a family: the kernel's value, that of plain NumPy, and hit, miss or kept (in memory)."""
+    """What a probe shows: hit, miss or kept (in memory), the kernel's value, and that of plain NumPy."""
 
+    source: str
     value: float
     twin: float
-    source: str
 
     @property
     def right(self):
@@ -104,7 +110,7 @@ class Shown(NamedTuple):
 
 
 class Box(NamedTuple):
-    """Copy of the library, user's files and cache, in ``place``."""
+    """Copy of the library, a user's files and the cache, all in one place."""
 
     place: pathlib.Path
 
@@ -120,42 +126,48 @@ class Box(NamedTuple):
     def cache(self):
         return self.place / "cache"
 
-    def entries(self):
-        return sorted(self.cache.rglob("*.nbc"))
+    def entries(self, text=""):
+        """The cache's files whose types mention a text."""
+        return [file for file in sorted(self.cache.rglob("*.nbc")) if text.encode() in file.read_bytes()]
 
     def processes(self, *programs, **settings):
-        """Run programs after the probe's definitions, all at once; returns what ended, with its output."""
-        env = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(map(str, (self.library.parent, self.user))),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "NUMBA_CACHE_DIR": str(self.cache),
-            **{name: str(value) for name, value in settings.items()},
-        }
-        pipe = subprocess.PIPE
-        options = {"stdin": pipe, "stdout": pipe, "stderr": pipe, "text": True, "env": env, "cwd": self.place}
-        started = [subprocess.Popen([sys.executable, "-"], **options) for _ in programs]
-        for process, program in zip(started, programs, strict=True):
-            process.stdin.write(PROBE + program)
-            process.stdin.close()
-            process.stdin = None
-        ended = [(process, *process.communicate()) for process in started]
-        return [subprocess.CompletedProcess((), process.returncode, out, err) for process, out, err in ended]
+        """Run programs at once, each in a process of its own, after the definitions of the probe."""
+        path = os.pathsep.join([str(self.library.parent), str(self.user)])
+        own = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "NUMBA_CACHE_DIR": str(self.cache), **settings}
+        files = [self.place / f"program{i}.txt" for i in range(len(programs))]
+        running = []
+        for file, program in zip(files, programs, strict=True):
+            file.write_text(PROBE + program)
+            with file.open() as text:
+                running.append(
+                    subprocess.Popen(
+                        [sys.executable, "-"],
+                        stdin=text,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.PIPE,
+                        text=True,
+                        env={**os.environ, **own},
+                        cwd=self.place,
+                    )
+                )
+        output = [process.communicate() for process in running]
+        return [(process.returncode, *texts) for process, texts in zip(running, output, strict=True)]
 
-    def probe(self, *programs, **settings):
-        """What the programs show, process by process, one list for all."""
-        ended = self.processes(*programs, **settings)
-        for process in ended:
-            assert process.returncode == 0, process.stderr[-2000:]
-            assert "Traceback" not in process.stderr
-        lines = [line.split() for process in ended for line in process.stdout.splitlines()]
-        return [Shown(float(value), float(twin), source) for value, twin, source in lines]
+    def probe(self, *programs, warning="", **settings):
+        """What programs show, one list for all processes; on their error streams at most a warning."""
+        shown = []
+        for code, out, err in self.processes(*programs, **settings):
+            assert code == 0, err[-2000:]
+            assert warning in err if warning else not err
+            lines = [line.split() for line in out.splitlines()]
+            shown += [Shown(source, float(value), float(twin)) for source, value, twin in lines]
+        return shown
 
     def refused(self, program):
-        """The last line of the error with which a program ends."""
-        (process,) = self.processes(program)
-        assert process.returncode == 1
-        return process.stderr.strip().splitlines()[-1]
+        """The error with which a program ends."""
+        [(code, _, err)] = self.processes(program)
+        assert code == 1
+        return err
 
 
 def edit(file, old, new):
@@ -166,150 +178,380 @@ def edit(file, old, new):
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
+def show(*families):
+    """Program that shows families."""
+    return "".join(f"\nshow({one})\n" for one in families)
+
+
+def show_mine(name, settings=""):
+    """Program that shows a family of the user's."""
+    return f"import my_{name}" + show(f"my_{name}.My_{name}({settings})")
+
+
 def family(name, head="", fields="columns = 1", prepare="1.0 / phi[1]", density="-(y - c[0]) * c[1]"):
     """Text of a user's family."""
     return FAMILY.format(name=name, head=head, fields=fields, prepare=prepare, density=density)
 
 
-# ---------------------------------------------------------------- edits of a user's files
+# ---------------------------------------------------------------- a user's families and how they are edited
 class Attack(NamedTuple):
-    """A family, and an edit of its file (or of ``file``) that must lead to another kernel."""
+    """A family, and an edit of its file (or of the file of its helpers) after which it needs another kernel."""
 
     old: str
     new: str
     parts: dict[str, str]
-    make: str = "{name}()"
-    file: str = "{name}.py"
-
-    def text(self, name):
-        return family(name, **self.parts)
-
-    def program(self, name):
-        return f"from {name} import {name}\nshow({self.make.format(name=name)})\n"
+    settings: str = ""
+    helpers: str = ""
 
 
-WAVE = "@numba.njit\ndef wave(z):\n    return 0.5 * math.sin(z)\nwide = lanewise(wave)"
-CLOSURE = "def times(k):\n    @numba.njit\n    def function(z):\n        return k * z\n    return function\ntwo = times(2.0)"
-DEFAULT = "@numba.njit\ndef times(z, k=2.0):\n    return k * z"
+CLOSURE = (
+    "def times(k):\n    @numba.njit\n    def function(z):\n        return k * z\n    return function\ntwo = times(2.0)"
+)
+ENUMERATION = "class Setting(enum.Enum):\n    A = 2.0"
+LOSSY = "@numba.njit(fastmath=True)\ndef lossy(z):\n    return (z + 1e30) - 1e30"
 PAIR = "class Pair(NamedTuple):\n    a: float\n    b: float\nPAIR = Pair(2.0, 3.0)"
-LOSE = "@numba.njit(fastmath=True)\ndef lose(z):\n    return (z + 1e30) - 1e30"
-UFUNC = "@numba.vectorize\ndef double(z):\n    return 2.0 * z"
+TIMES = "@numba.njit\ndef times(z, k=2.0):\n    return k * z"
+TWICE = "@numba.vectorize\ndef twice(z):\n    return 2.0 * z"
+WAVE = "@numba.njit\ndef wave(z):\n    return 0.5 * math.sin(z)\nwide = lanewise(wave)"
+A_B, B_A = "a: float\n    b: float", "b: float\n    a: float"
 
 ATTACKS = {
     "log_density": Attack("-(y", "+(y", {}),
     "prepare": Attack("1.0 / phi", "2.0 / phi", {}),
     "score": Attack("2.0 * (y", "3.0 * (y", {}),
     "statistics": Attack("(4.0 * y,)", "(5.0 * y,)", {}),
-    "constant": Attack("SHARP = 1.0", "SHARP = 2.0", {"head": "SHARP = 1.0", "density": "-(y - c[0]) * SHARP"}),
+    "constant": Attack("= 1.0", "= 2.0", {"head": "SHARP = 1.0", "density": "-(y - c[0]) * SHARP"}),
     "array": Attack("([2.0", "([3.0", {"head": "TABLE = np.array([2.0, 1.0])", "density": "-(y - c[0]) * TABLE[0]"}),
     "class_attribute": Attack("scale = 1.0", "scale = 2.0", {"fields": "scale = 1.0"}),
-    "field_order": Attack(
-        "a: float\n    b: float",
-        "b: float\n    a: float",
-        {"fields": "a: float\n    b: float", "density": "-(y - family.a) * family.b"},
-        make="{name}(a=2.0, b=3.0)",
-    ),
-    "default_argument": Attack("k=2.0", "k=3.0", {"head": DEFAULT, "density": "-times(y - c[0])"}),
+    "order_of_settings": Attack(A_B, B_A, {"fields": A_B, "density": "-(y - family.a) * family.b"}, "a=2.0, b=3.0"),
+    "default_argument": Attack("k=2.0", "k=3.0", {"head": TIMES, "density": "-times(y - c[0])"}),
     "closure": Attack("times(2.0)", "times(3.0)", {"head": CLOSURE, "density": "-two(y - c[0])"}),
     "helper_by_name": Attack(
-        "0.5 * z", "0.8 * z", {"head": "from by_name import half", "density": "-half(y - c[0])"}, file="by_name.py"
+        "0.5 * z", "0.8 * z", {"head": "from by_name import half", "density": "-half(y - c[0])"}, helpers="by_name.py"
     ),
     "helper_by_module": Attack(
-        "0.5 * z", "0.8 * z", {"head": "import by_module", "density": "-by_module.half(y - c[0])"}, file="by_module.py"
+        "0.5 * z", "0.8 * z", {"head": "import module", "density": "-module.half(y - c[0])"}, helpers="module.py"
     ),
-    "helper_of_helper": Attack(
-        "0.5 * z", "0.8 * z", {"head": "import by_other", "density": "-by_other.fourth(y - c[0])"}, file="by_other.py"
+    "helper_of_a_helper": Attack(
+        "0.5 * z", "0.8 * z", {"head": "import other", "density": "-other.quarter(y - c[0])"}, helpers="other.py"
     ),
     "helper_two_modules_deep": Attack(
-        "z / 3.0", "z / 7.0", {"head": "import pack", "density": "-pack.sub.third(y - c[0])"}, file="pack/sub.py"
+        "z / 3.0", "z / 7.0", {"head": "import pack", "density": "-pack.sub.third(y - c[0])"}, helpers="pack/sub.py"
     ),
     "helper_two_modules_deep_of_the_second_function": Attack(
         "z / 3.0",
         "z / 7.0",
         {"head": "import bag", "prepare": "bag.sub.half(phi[1])", "density": "-bag.sub.third(y - c[0])"},
-        file="bag/sub.py",
+        helpers="bag/sub.py",
     ),
-    "scalar_function_on_lanes": Attack("0.5", "0.8", {"head": WAVE, "density": "wide(y) * c[1]"}),
-    "ufunc": Attack("2.0 * z", "3.0 * z", {"head": UFUNC, "density": "-(y - c[0]) * double(c[1])"}),
-    "options_of_a_helper": Attack("(fastmath=True)", "", {"head": LOSE, "density": "-(y - c[0]) * lose(c[1])"}),
-    "enumeration": Attack(
-        "A = 2.0",
-        "A = 3.0",
-        {"head": "class Setting(enum.Enum):\n    A = 2.0", "density": "-(y - c[0]) * Setting.A.value"},
-    ),
-    "fields_of_a_constant": Attack(
-        "a: float\n    b: float", "b: float\n    a: float", {"head": PAIR, "density": "-(y - c[0]) * PAIR.a"}
-    ),
-    "type_constant": Attack(
-        "numba.float32", "numba.float64", {"head": "KIND = numba.float32", "density": "-(y - c[0]) * KIND(c[1])"}
-    ),
+    "scalar_function_on_lanes": Attack("0.5 * math", "0.8 * math", {"head": WAVE, "density": "wide(y) * c[1]"}),
+    "ufunc": Attack("2.0 * z", "3.0 * z", {"head": TWICE, "density": "-(y - c[0]) * twice(c[1])"}),
+    "options_of_a_helper": Attack("(fastmath=True)", "", {"head": LOSSY, "density": "-(y - c[0]) * lossy(c[1])"}),
+    "enumeration": Attack("= 2.0", "= 3.0", {"head": ENUMERATION, "density": "-(y - c[0]) * Setting.A.value"}),
+    "order_in_a_constant": Attack(A_B, B_A, {"head": PAIR, "density": "-(y - c[0]) * PAIR.a"}),
+    "type_constant": Attack("float32", "float64", {"head": "KIND = numba.float32", "density": "-y * KIND(c[1])"}),
 }
 UNSEEN = {"score", "statistics", "class_attribute"}  # attacks that do not change the densities
 HARMLESS = {  # edits that need no other kernel
-    "comment": ("import enum", "# a comment\n\n\nimport enum"),
+    "comment_and_moved_lines": ("import enum", "# a comment\n\n\nimport enum"),
     "simulation": ("rng.normal(phi", "2.0 * rng.normal(phi"),
-    "unrelated_code": ("import enum", "def unrelated():\n    return 1.0\nimport enum"),
+    "unrelated_function": ("import enum", "def unrelated():\n    return 1.0\n\nimport enum"),
 }
-BUILT_IN = ("Gaussian()", "Poisson()", "StudentT(4.0)")
 
 
-def show(*families):
-    return "".join(f"show({one})\n" for one in families)
+def write_families(box):
+    for name, attack in ATTACKS.items():
+        if attack.helpers:
+            helpers = box.user / attack.helpers
+            helpers.parent.mkdir(parents=True, exist_ok=True)
+            helpers.write_text(HELPERS)
+            (helpers.parent / "__init__.py").write_text("from . import sub\n")
+        (box.user / f"my_{name}.py").write_text(family(f"My_{name}", **attack.parts))
+    for name in HARMLESS:
+        (box.user / f"my_{name}.py").write_text(family(f"My_{name}"))
 
 
-def at_once(box, programs):
-    """What many programs show, name by name, run in two processes."""
-    first, second = list(programs)[::2], list(programs)[1::2]
-    shown = box.probe(*("".join(programs[name] for name in half) for half in (first, second)))
-    return dict(zip(first + second, shown, strict=True))
+def show_all(box):
+    """What all of the user's families show, by name, in two processes at once."""
+    programs = {name: show_mine(name, attack.settings) for name, attack in ATTACKS.items()}
+    programs.update((name, show_mine(name)) for name in HARMLESS)
+    halves = list(programs)[::2], list(programs)[1::2]
+    shown = box.probe(*("".join(programs[name] for name in half) for half in halves))
+    return dict(zip([*halves[0], *halves[1]], shown, strict=True))
 
 
 @pytest.fixture(scope="module")
-def first(tmp_path_factory):
-    """A box after its first processes: the box, a copy to restore it from, and what was shown, by family."""
+def started(tmp_path_factory):
+    """A box after its first processes, a copy to restore it from, and what all families showed, by name."""
     box = Box(tmp_path_factory.mktemp("cache") / "box")
     shutil.copytree(LIBRARY, box.library, ignore=shutil.ignore_patterns("__pycache__"))
-    for name, attack in ATTACKS.items():
-        helpers = box.user / attack.file.format(name=name)
-        helpers.parent.mkdir(parents=True, exist_ok=True)
-        helpers.write_text(HELPERS)
-        if helpers.parent != box.user:
-            (helpers.parent / "__init__.py").write_text("from . import sub\n")
-        (box.user / f"{name}.py").write_text(family(name, **attack.parts))
-    for name in HARMLESS:
-        (box.user / f"{name}.py").write_text(family(name))
-    shown = at_once(box, {**{one: show(one) for one in BUILT_IN}, **programs(ATTACKS), **programs(HARMLESS)})
+    box.user.mkdir()
+    write_families(box)
+    shown = show_all(box)
+    shown.update(zip(BUILT_IN, box.probe(show(*BUILT_IN)), strict=True))
     kept = box.place.with_name("kept")
     shutil.copytree(box.place, kept)
     return box, kept, shown
 
 
-@pytest.fixture
-def box(first):
-    """The box as its first processes left it, in the same place (numba's folders are named after it)."""
-    box, kept, _ = first
+@pytest.fixture(scope="module")
+def before(started):
+    return started[2]
+
+
+def restored(started):
+    """The box as its first processes left it, in the same place: numba names the folders in its cache after that."""
+    box, kept, _ = started
     shutil.rmtree(box.place)
     shutil.copytree(kept, box.place)
     return box
 
 
 @pytest.fixture(scope="module")
-def edited(first):
-    """What second processes show after all edits, by family."""
-    box, kept, _ = first
-    shutil.rmtree(box.place)
-    shutil.copytree(kept, box.place)
+def after(started):
+    """What all families show after all edits, by name."""
+    box = restored(started)
     for name, attack in ATTACKS.items():
-        edit(box.user / attack.file.format(name=name), attack.old, attack.new)
+        edit(box.user / (attack.helpers or f"my_{name}.py"), attack.old, attack.new)
     for name, (old, new) in HARMLESS.items():
-        edit(box.user / f"{name}.py", old, new)
-    return at_once(box, {**programs(ATTACKS), **programs(HARMLESS)})
+        edit(box.user / f"my_{name}.py", old, new)
+    return show_all(box)
 
 
-def programs(names):
-    """Programs that show user's families."""
-    return {name: f"from {name} import {name}\nshow({make(name)})\n" for name in names}
+@pytest.fixture
+def box(started):
+    return restored(started)
 
 
-def make(name):
-    return ATTACKS[name].make.format(name=name) if name in ATTACKS else f"{name}()"
+@pytest.fixture
+def empty(box):
+    """A box with nothing in its cache."""
+    shutil.rmtree(box.cache)
+    return box
+
+
+# ---------------------------------------------------------------- first and second processes
+def test_the_first_process_compiles(before):
+    assert all(shown.source == "miss" and shown.right for shown in before.values())
+
+
+def test_the_second_process_finds_the_library_and_the_user_in_the_cache(box, before):
+    names = (*BUILT_IN, "constant")
+    shown = box.probe(show(*BUILT_IN) + show_mine("constant"))
+    assert [(one.source, one.value) for one in shown] == [("hit", before[name].value) for name in names]
+
+
+def test_the_library_does_not_need_the_files_of_a_user(box, before):
+    shutil.rmtree(box.user)
+    (shown,) = box.probe(show("Gaussian()"))
+    assert shown == before["Gaussian()"]._replace(source="hit")
+
+
+@pytest.mark.parametrize("families", [("Gaussian()", "Gaussian()"), ("Gaussian()", "Poisson()")])
+def test_two_processes_at_once_do_not_spoil_the_cache(empty, families):
+    assert all(shown.right for shown in empty.probe(*map(show, families)))
+    assert all(shown.right and shown.source == "hit" for shown in empty.probe(*map(show, families)))
+
+
+# ---------------------------------------------------------------- edits
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_edited_family_is_compiled_again(before, after, name):
+    assert after[name].source == "miss"
+    assert after[name].right
+    assert (after[name].value == before[name].value) == (name in UNSEEN)
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_an_edit_outside_of_compiled_functions_costs_nothing(before, after, name):
+    assert after[name] == before[name]._replace(source="hit")
+
+
+def test_the_same_edits_in_the_library_and_undone(box, before):
+    file, old = box.library / "emissions" / "gaussian.py", before["Gaussian()"]
+    for good, bad in (("c[2] - 0.5", "c[2] - 0.7"), ("-0.5 * math", "-0.6 * math")):  # log_density, prepare
+        edit(file, good, bad)
+        (shown,) = box.probe(show("Gaussian()"))
+        assert shown.source == "miss"
+        assert shown.right
+        assert shown.value != old.value
+        edit(file, bad, good)
+    assert box.probe(show("Gaussian()")) == [old._replace(source="hit")]
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("lanes.py", "2.0 / 17.0", "3.0 / 17.0"),
+        ("kernels/sequential.py", "k)), 0.0))", "k)), 9.0))"),
+        ("kernels/messages.py", "return x == x", "return x != x"),
+        ("dispatch.py", '"reassoc", ', '"contract",'),
+    ],
+)
+def test_an_edit_of_the_engine_is_seen_at_equal_size_and_time_stamp(box, before, file, old, new):
+    edit(box.library / file, old, new)
+    (shown,) = box.probe(show("StudentT(4.0)"))
+    assert shown.source == "miss"
+    assert shown.value != before["StudentT(4.0)"].value
+
+
+# ---------------------------------------------------------------- families of a session
+def test_a_family_of_a_session_is_cached_until_it_is_edited(box, before):
+    text = family("Mine", head="SHARP = 1.0", density="-(y - c[0]) * SHARP")
+    (first,) = box.probe(text + show("Mine()"))
+    second, other = box.probe(text + show("Mine()", "Gaussian()"))
+    (edited,) = box.probe(text.replace("SHARP = 1.0", "SHARP = 3.0") + show("Mine()"))
+    assert first.source == edited.source == "miss"
+    assert first.right
+    assert second == first._replace(source="hit")
+    assert other == before["Gaussian()"]._replace(source="hit")
+    assert edited.right
+    assert edited.value != first.value
+
+
+def test_a_class_defined_again_is_another_family(box):
+    again = family("Mine", density="-3.0 * (y - c[0])") + show("Mine()", "Old()")
+    shown = box.probe(family("Mine") + show("Mine()") + "Old = Mine\n" + again)
+    assert all(one.right for one in shown)
+    assert shown[0].value == shown[2].value != shown[1].value
+
+
+def test_classes_of_one_name_are_different_families(box):
+    (box.user / "mine.py").write_text(family("Gaussian"))
+    shown = box.probe("import mine" + show("Gaussian()", "mine.Gaussian()"))
+    assert all(one.right for one in shown)
+    assert shown[0].value != shown[1].value
+
+
+def test_helpers_of_one_name_in_the_cache_and_in_the_session(box):
+    """Numba gives both the same symbol in machine code; as they call themselves they are not inlined."""
+    head = "@numba.njit\ndef wave(z):\n    return wave(0.5 * z) + z if z > 0.1 else 0.5"
+    mine = family("Mine", head=head, density="y * wave(c[1])") + show("Mine()")
+    yours = family("Yours", head=head.replace("+ z", "- z"), density="y * wave(c[1])") + show("Yours()")
+    box.probe(mine)
+    first, second = box.probe(mine + yours)
+    assert (first.source, second.source) == ("hit", "miss")
+    assert first.right
+    assert second.right
+
+
+def test_a_constant_changed_in_a_session_does_not_reach_the_next(box):
+    """The family is frozen by its first kernel; the second one compiles its score after the change."""
+    (box.user / "mine.py").write_text(family("Mine").replace("2.0 * (y", "SHARP * (y") + "\nSHARP = 2.0\n")
+    (box.user / "slopes.py").write_text(SLOPES)
+    box.probe("import mine" + show("mine.Mine()") + "mine.SHARP = 7.0\n" + SHOW_SLOPES)
+    (shown,) = box.probe("import mine\n" + SHOW_SLOPES)
+    assert shown.right
+
+
+SLOPES = """
+from rarehmm.dispatch import kernel
+from rarehmm.emissions import prepare, score
+from rarehmm.kernels.messages import observation
+from rarehmm.lanes import store, take
+
+@kernel
+def slopes(family, point, y, out):
+    c = take(prepare(family, point.phi[0]), point.c, 0)
+    store(out, (0,), score(family, observation(family, y, 0), c)[0])
+"""
+SHOW_SLOPES = """
+from slopes import slopes
+from rarehmm.emissions import score
+family, (data, out) = mine.Mine(), scratch(1)
+data[0, 0] = y[:16]
+report(slopes, (family, point(family), data, out), out)
+print(score(family, y[:16], tuple(point(family).c[0]))[0].sum())
+"""
+
+
+def test_a_helper_without_a_module(box):
+    head = "space = {}\nexec('def half(z): return 0.5 * z', space)\nhalf = numba.njit(space['half'])"
+    (shown,) = box.probe(family("Mine", head=head, density="-half(y - c[0])") + show("Mine()"))
+    assert shown.right
+
+
+# ---------------------------------------------------------------- refusals
+def test_a_function_attached_after_first_use_is_refused(box):
+    late = "@compiled(score, Mine)\ndef _(family, y, c):\n    return y, y\n"
+    error = box.refused(family("Mine") + "numba.typeof(Mine())\n" + late)
+    assert "TypeError: Mine has been used in a compiled kernel already; define the class again" in error
+
+
+@pytest.mark.parametrize("function", ["prepare", "log_density", "score"])
+def test_a_family_without_a_function_is_refused_in_words(box, function):
+    fields = "parameters = Gaussian.parameters\n    domain = Gaussian.domain"
+    text = family("Mine", fields=fields).replace(f"@compiled({function}, Mine)", "")
+    model = "from rarehmm import Model, paper_priors\nModel(Mine(), 2, paper_priors(Gaussian()))"
+    error = box.refused(text + model)
+    assert f"TypeError: Mine has no {function}: attach one with @compiled({function}, ...)" in error
+    assert "TypingError" not in error
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("@compiled(log_density, My_constant)", ""), ("columns = 1", "columns = 2")]
+)  # y is a tuple
+def test_a_family_that_no_longer_fits_is_refused_and_not_taken_from_the_cache(box, old, new):
+    edit(box.user / "my_constant.py", old, new)
+    assert "TypingError" in box.refused(show_mine("constant"))
+
+
+# ---------------------------------------------------------------- damaged, swapped and unwritable files
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        pytest.param(lambda data: b"", id="empty"),
+        pytest.param(lambda data: data[: len(data) // 2], id="truncated"),
+        pytest.param(lambda data: b"garbage" + data, id="garbage"),
+        pytest.param(
+            lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :],
+            id="one-bit",
+        ),
+    ],
+)
+def test_a_damaged_file_is_compiled_again(box, before, damaged):
+    for file in box.entries():
+        file.write_bytes(damaged(file.read_bytes()))
+    old = before["Gaussian()"]
+    assert box.probe(show("Gaussian()")) == [old]
+    assert box.probe(show("Gaussian()")) == [old._replace(source="hit")]
+
+
+def test_files_of_two_families_swapped(box, before):
+    swap(*box.entries("gaussian.Gaussian["), *box.entries("poisson.Poisson["))
+    assert box.probe(show("Gaussian()", "Poisson()")) == [before["Gaussian()"], before["Poisson()"]]
+
+
+def test_files_of_two_versions_of_the_library_swapped(empty, before):
+    edit(empty.library / "kernels" / "sequential.py", "k)), 0.0))", "k)), 9.0))")
+    empty.probe(show("Gaussian()"))
+    edit(empty.library / "kernels" / "sequential.py", "k)), 9.0))", "k)), 0.0))")
+    empty.probe(show("Gaussian()"))
+    swap(*empty.entries())
+    assert empty.probe(show("Gaussian()")) == [before["Gaussian()"]]
+
+
+def swap(first, second):
+    name = first.with_suffix(".swap")
+    first.rename(name)
+    second.rename(first)
+    name.rename(second)
+
+
+def test_a_cache_that_cannot_be_written_to(box, before):
+    """Numba then takes the folder of the sources."""
+    below_a_file = str(box.place / "program0.txt" / "cache")
+    assert box.probe(show("Gaussian()"), NUMBA_CACHE_DIR=below_a_file) == [before["Gaussian()"]]
+
+
+def test_nowhere_to_write_to(box, before):
+    below_a_file = str(box.place / "program0.txt" / "cache")
+    (box.library / "kernels" / "__pycache__").write_text("")
+    settings = {"NUMBA_CACHE_DIR": below_a_file, "XDG_CACHE_HOME": below_a_file}
+    (shown,) = box.probe(show("Gaussian()"), warning="Set NUMBA_CACHE_DIR to one that is", **settings)
+    assert shown == before["Gaussian()"]
+
+
+def test_a_cache_lost_after_import(box, before):
+    lose = f"import pathlib, shutil\nshutil.rmtree({str(box.cache)!r})\npathlib.Path({str(box.cache)!r}).touch()"
+    (shown,) = box.probe(lose + show("Gaussian()"), warning="a compiled kernel could not be saved")
+    assert shown == before["Gaussian()"]

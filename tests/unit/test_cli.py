@@ -1,0 +1,48 @@
+"""The commands in this process, on small inputs."""
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from rarehmm import cli
+from rarehmm.plots import longest_visit
+
+
+def invoke(*args):
+    done = CliRunner().invoke(cli.app, list(args))
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_demo(tmp_path):
+    assert "The three regimes" in invoke("demo", "--size", "10000", "--out", str(tmp_path))
+    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_warm_up_names_the_families():
+    output = invoke("warm-up")
+    for name in ("gaussian", "poisson", "student_t"):
+        assert name in output
+
+
+def test_cache_clear_removes_what_is_listed(tmp_path, monkeypatch):
+    files = [tmp_path / name for name in ("a.nbc", "b.nbc")]
+    for file in files:
+        file.write_bytes(b"0" * 1_000_000)
+    monkeypatch.setattr(cli, "cached_files", lambda: iter(files))
+    assert "removed 2 compiled kernels, 2.0 MB" in invoke("cache", "clear")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_size_that_is_too_small_is_refused():
+    done = CliRunner().invoke(cli.app, ["demo", "--size", "9"])
+    assert done.exit_code == 2
+    assert "10000" in done.output
+
+
+@pytest.mark.parametrize(
+    ("inside", "expected"),
+    [([0, 1, 1, 0, 1], (1, 3)), ([1, 0, 1, 1, 1], (2, 5)), ([0, 0], (0, 1)), ([1], (0, 1))],
+)
+def test_longest_visit(inside, expected):
+    assert longest_visit(np.array(inside, dtype=bool)) == expected

@@ -1,0 +1,75 @@
+"""Fingerprints see what a function does and reaches, and nothing else."""
+
+import functools
+import types
+
+import numpy as np
+import pytest
+
+from rarehmm.dispatch import fingerprint, names
+
+
+def function(source, **space):
+    """The function ``f`` defined by ``source`` among the globals ``space``."""
+    space.setdefault("__name__", "somewhere")
+    exec(source, space)
+    return space["f"]
+
+
+PLAIN = "def f(y): return 2.0 * y"
+CALL = "def f(y): return g(y)"
+
+
+def test_comments_places_and_names_of_others_do_not_count():
+    same = function("# a comment\n\n\ndef f(y): return 2.0 * y  # and another\ndef g(y): return 3.0", SHARP=7)
+    assert fingerprint(function(PLAIN)) == fingerprint(same)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (function(PLAIN), function("def f(y): return 3.0 * y")),
+        (function(PLAIN), function("def f(y): return 2.0 + y")),
+        (function("def f(y, a=1.0): return a * y"), function("def f(y, a=2.0): return a * y")),
+        (function("def f(y): return A * y", A=1.0), function("def f(y): return A * y", A=2.0)),
+        (function("def f(y): return A * y", A=1.0), function("def f(y): return A * y", A=1)),
+        (function("def f(y): return A[0] * y", A=np.ones(2)), function("def f(y): return A[0] * y", A=np.zeros(2))),
+        (function("def f(y): return A[0] * y", A=(1, 2)), function("def f(y): return A[0] * y", A=(1, 3))),
+        (function("def f(y): return y in {1, 2}"), function("def f(y): return y in {1, 3}")),
+        (function(CALL, g=function(PLAIN)), function(CALL, g=function("def f(y): return y"))),
+        (functools.partial(function(PLAIN), 1), functools.partial(function(PLAIN), 2)),
+        (function("def f(y): return (lambda z: 2 * z)(y)"), function("def f(y): return (lambda z: 3 * z)(y)")),
+    ],
+)  # fmt: skip
+def test_what_a_function_does_and_reaches_counts(before, after):
+    assert fingerprint(before) != fingerprint(after)
+
+
+def module(name, **content):
+    made = types.ModuleType(name)
+    vars(made).update(content)
+    return made
+
+
+def test_helpers_in_modules_of_modules_count():
+    def through(helper):
+        return function("def f(y): return a.b.g(y)", a=module("a", b=module("b", g=helper)))
+
+    assert fingerprint(through(function(PLAIN))) != fingerprint(through(function("def f(y): return y")))
+    assert fingerprint(through(function(PLAIN))) == fingerprint(through(function(PLAIN)))
+
+
+def test_closures_count_and_recursion_ends():
+    def scaled(a):
+        return lambda y: a * y
+
+    assert fingerprint(scaled(1.0)) != fingerprint(scaled(2.0))
+    assert fingerprint(scaled(1.0)) == fingerprint(scaled(1.0))
+    endless = function("def f(y): return f(y - 1) if y > 0 else y")
+    assert fingerprint(endless)
+    assert names(endless.__code__) == ["f"]
+
+
+def test_libraries_count_by_version_only():
+    assert fingerprint(function("def f(y): return np.exp(y)", np=np))
+    assert fingerprint(np.exp) != fingerprint(np.log)
