@@ -303,9 +303,10 @@ class Pass:
                 settle(rows[0], self.point, fresh, *rows[1:], TOLERANCE, end, self.marks)
         left[1:] = end[:-1]
         if self.back:
+            self.marks_back |= self.marks  # other states may be in reach now
             for chunk in reversed(self.parts):
                 if (rows := self.rows(chunk, self.marks_back)) is not None:
-                    settle_back(rows[0], self.point, fresh, *rows[1:], TOLERANCE, begin, self.marks_back)
+                    settle_back(rows[0], self.point, fresh, *rows[1:], TOLERANCE, left, begin, self.marks_back)
             right[:-1] = np.where(fresh[1:, None], 1.0, begin[1:])
             right[-1] = 1.0
 

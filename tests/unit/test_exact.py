@@ -169,10 +169,10 @@ def test_lanes_and_sequential_agree_with_the_oracle(gap, sequential):
 
 def test_a_long_gap_is_bridged():
     """No halo is long enough inside a gap: the messages have to be carried through it."""
-    model, _, y = overlap(3.0, 1400)
+    model, _, y = overlap(3.0, 4200)
     sticky = model.parameters([[0.999, 0.0005, 0.0005], [0.001, 0.998, 0.001], [0.004, 0.004, 0.992]],
                               mean=[-3, 0, 3], variance=1)  # fmt: skip
-    y[300:1000] = np.nan
+    y[300:3700] = np.nan
     assert_close_to_oracle(model, sticky, y)
 
 
@@ -201,6 +201,24 @@ def test_forbidden_transitions():
     parameters = model.parameters([[0.99, 0.01, 0], [0, 0.99, 0.01], [0, 0, 1.0]], mean=[0, 5, 10], variance=1)
     y = np.concatenate([rng.normal(0, 1, 200), rng.normal(5, 1, 200), rng.normal(10, 1, 300), rng.normal(0, 1, 30)])
     assert_close_to_oracle(model, parameters, y)
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize("sequential", [False, True], ids=["lanes", "sequential"])
+def test_the_message_of_a_state_out_of_reach_stays_harmless(sequential):
+    """State 0 cannot be reached and would explain every observation twice as well: 2^T must not overflow."""
+    series = rh.Series(np.random.default_rng(0).normal(5, 1, 40_000))
+    model, small = model_of(rh.Gaussian(), 3, start=[0.0, 0.5, 0.5]), model_of(rh.Gaussian(), 2, start=[0.5, 0.5])
+    parameters = model.parameters([[1, 0, 0], [0, 0.5, 0.5], [0, 0.5, 0.5]], mean=[5, 5, 500], variance=1)
+    without = small.parameters(np.full((2, 2), 0.5), mean=[5, 500], variance=1)
+    found = rh.expectations(model, parameters, series, sequential=sequential)
+    expected = rh.expectations(small, without, series)
+    assert found.log_likelihood == pytest.approx(expected.log_likelihood, rel=1e-13)
+    np.testing.assert_allclose(found.pairs[1:, 1:], expected.pairs, atol=1e-8)
+    np.testing.assert_allclose(found.scores[1:], expected.scores, atol=1e-8)
+    assert not found.pairs[0].any()
+    assert not found.scores[0].any()
+    np.testing.assert_allclose(rh.smooth(model, parameters, series, sequential=sequential)[:, 0], 0.0)
 
 
 def test_an_unsettled_answer_says_so(monkeypatch):

@@ -2,7 +2,8 @@
 
 Time runs over n local steps: a left halo [0, first), the core [first, last), a right halo [last, n).  Lanes are the
 last axis of every array, K states, C prepared constants a state.  The filter is scaled so that messages sum to one
-every few steps only; the backward pass uses the filter's own scales, hence needs no division.
+every few steps only; the backward pass uses the filter's own scales, hence needs no division.  Backward messages of
+states out of reach are set to zero: they do not matter, and might grow without bound.
 """
 
 from typing import Any, NamedTuple
@@ -23,8 +24,6 @@ from rarehmm.lanes import (
     take,
 )
 from rarehmm.series import Array
-
-CEILING = 1e200  # of backward messages: only those of states that cannot be reached grow so far
 
 
 class Point(NamedTuple):
@@ -180,6 +179,7 @@ def backward(point, g, last, n, every):
             s = load(g.pb, (0, 0)) * transition[j, 0]
             for k in range(1, K):
                 s = s + load(g.pb, (0, k)) * transition[j, k]
+            s = np.where(load(g.a, (t, j)) > 0.0, s, 0.0)
             store(g.b, (0, j), s)
             z = z + s
         if t % every == 0 or t == last:
@@ -226,7 +226,7 @@ def smooth(family, point, g, first, last, shortest, sums, want_statistics, keep)
             s = load(g.pb, (0, 0)) * transition[j, 0]
             for k in range(1, K):
                 s = s + load(g.pb, (0, k)) * transition[j, k]
-            store(g.b, (0, j), np.where(s < CEILING, s, CEILING))
+            store(g.b, (0, j), np.where(load(g.a, (t, j)) > 0.0, s, 0.0))
         if t == first:  # no transition leads into the first state of a sequence
             for k in range(K):
                 store(g.pb, (0, k), load(g.pb, (0, k)) * (1.0 - load(g.fresh, (0,))))

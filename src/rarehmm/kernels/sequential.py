@@ -62,67 +62,85 @@ def predict(transition, a, out):
         out[k] = s
 
 
+@inner
+def filter_block(logp, point, fresh, first, length, a, b, reach):
+    """Filter one block in place from the message ``a`` (K,); reach[t, k]: whether k had mass before step t."""
+    for t in range(length):
+        for k in range(len(a)):
+            reach[t, k] = a[k] > 0.0
+        predict(point.transition, a, b)
+        if fresh and t == 0:
+            for k in range(len(a)):
+                b[k] = point.start[k]
+        weigh(logp, first + t, b, a)
+
+
 @kernel
 def settle(logp, point, fresh, row, length, low, tolerance, end, wrong):
     """Filter the blocks marked in ``wrong`` from the end of the one before, and on while that changes their own end.
 
     The blocks low, low + 1, ... have their densities in ``logp`` (rows, K), from ``row`` on.
     """
-    transition = point.transition
-    K = transition.shape[0]
+    K = len(point.start)
     a, b, old = np.empty(K), np.empty(K), np.empty(K)
+    reach = np.empty((np.max(length), K), dtype=np.bool_)
     for i in range(len(row)):
         here = low + i
         if not wrong[here]:
             continue
         for k in range(K):
-            a[k] = 0.0 if fresh[here] else end[here - 1, k]
-        for t in range(row[i], row[i] + length[i]):
-            predict(transition, a, b)
-            if fresh[here] and t == row[i]:
-                for k in range(K):
-                    b[k] = point.start[k]
-            weigh(logp, t, b, a)
+            a[k] = end[here - 1, k] if here > 0 else 1.0
+        filter_block(logp, point, fresh[here], row[i], length[i], a, b, reach)
         for k in range(K):
             a[k], end[here, k] = end[here, k], a[k]
-        predict(transition, a, old)
-        predict(transition, end[here], b)
+        predict(point.transition, a, old)
+        predict(point.transition, end[here], b)
         if apart(old, b, tolerance) and here + 1 < len(wrong) and not fresh[here + 1]:
             wrong[here + 1] = True
 
 
 @kernel
-def settle_back(logp, point, fresh, row, length, low, tolerance, begin, wrong):
-    """The same backwards: begin[i] from begin[i + 1]."""
-    transition = point.transition
-    K = transition.shape[0]
-    b, pb = np.empty(K), np.empty(K)
+def settle_back(logp, point, fresh, row, length, low, tolerance, left, begin, wrong):
+    """The same backwards: begin[i] from begin[i + 1], once the filter has settled to ``left``."""
+    K = len(point.start)
+    a, b, pb = np.empty(K), np.empty(K), np.empty(K)
+    reach = np.empty((np.max(length), K), dtype=np.bool_)
     for i in range(len(row) - 1, -1, -1):
         here = low + i
         if not wrong[here]:
             continue
+        for k in range(K):
+            a[k] = left[here, k]
+        filter_block(logp, point, fresh[here], row[i], length[i], a, b, reach)
         final = here + 1 == len(wrong) or fresh[here + 1]
         for k in range(K):
             b[k] = 1.0 if final else begin[here + 1, k]
-        for t in range(row[i] + length[i] - 1, row[i] - 1, -1):
-            top = -np.inf
-            for k in range(K):
-                top = max(top, logp[t, k])
-            for k in range(K):
-                pb[k] = relative(logp[t, k] - top) * b[k]
-            total = 0.0
-            for j in range(K):
-                s = 0.0
-                for k in range(K):
-                    s += transition[j, k] * pb[k]
-                b[j] = s
-                total += s
-            for k in range(K):
-                b[k] /= total
+        for t in range(length[i] - 1, -1, -1):
+            step_back(logp, row[i] + t, point.transition, reach, t, b, pb)
         if apart(begin[here], b, tolerance) and here > 0 and not fresh[here]:
             wrong[here - 1] = True
         for k in range(K):
             begin[here, k] = b[k]
+
+
+@inner
+def step_back(logp, row, transition, reach, t, b, pb):
+    """The message b (K,) one step back, normalised, zero where a state had no mass before the step."""
+    K = len(b)
+    top = -np.inf
+    for k in range(K):
+        if b[k] > 0.0:
+            top = max(top, logp[row, k])
+    for k in range(K):
+        pb[k] = relative(logp[row, k] - top) * b[k]
+    total = 0.0
+    for j in range(K):
+        b[j] = 0.0
+        for k in range(K):
+            b[j] += transition[j, k] * pb[k] if reach[t, j] else 0.0
+        total += b[j]
+    for k in range(K):
+        b[k] /= total
 
 
 @inner
