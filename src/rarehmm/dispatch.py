@@ -10,6 +10,7 @@ library's compiled sources (``PACKAGE``), the types of the arguments, and in the
 fingerprint of everything that the family's functions reach.  Edit a family and its type is another one.
 """
 
+import enum
 import functools
 import hashlib
 import inspect
@@ -24,6 +25,7 @@ from typing import Any, TypeVar, cast
 
 import llvmlite
 import numba
+import numba.np.ufunc.dufunc
 import numpy as np
 from numba import types
 from numba.core import config
@@ -108,11 +110,20 @@ def compiled(function: Any, cls: type) -> Callable[[F], F]:
                 f"{cls.__name__} has been used in a compiled kernel already; "
                 f"define the class again to change its {function.__name__}."
             )
+        distinguish(cls)
         typeof_impl.register(cls)(_tag)
         function.register(cls, implementation)
         return implementation
 
     return attach
+
+
+def distinguish(cls: Any) -> None:
+    """Numba's dispatcher tells classes of tuples apart by bare name: a second class of one name gets a number."""
+    name, number = cls.__name__, 1
+    while NAMES.setdefault(cls.__name__, cls) is not cls:
+        number += 1
+        cls.__name__ = f"{name}#{number}"
 
 
 def provides(function: Any, value: Any) -> bool:
@@ -121,6 +132,7 @@ def provides(function: Any, value: Any) -> bool:
 
 
 # ---------------------------------------------------------------- the numba type of an instance
+NAMES: dict[str, type] = {}
 FROZEN: dict[type, str] = {}  # class -> fingerprint, fixed when the class is first seen by a kernel
 CLASSES: dict[tuple[str, str], type] = {}  # (qualified name, fingerprint) -> class
 
@@ -160,74 +172,110 @@ def _tag(value: Any, context: Any) -> Tag:
 
 
 # ---------------------------------------------------------------- fingerprints
-def fingerprint_of(cls: type) -> str:
-    """Digest of all compiled functions and plain attributes of a class; frozen at first use."""
+def fingerprint_of(cls: Any) -> str:
+    """Digest of all compiled functions, settings and plain attributes of a class; frozen at first use."""
     if cls not in FROZEN:
-        functions = [(g.__name__, g.registry[cls]) for g in GENERICS if cls in g.registry]
-        plain = [(k, v) for k, v in sorted(vars(cls).items()) if k[0] != "_" and isinstance(v, PLAIN)]
-        FROZEN[cls] = fingerprint(*functions, *plain)
+        FROZEN[cls] = fingerprint_now(cls)
     return FROZEN[cls]
+
+
+def fingerprint_now(cls: Any) -> str:
+    functions = [(g.__name__, g.registry[cls]) for g in GENERICS if cls in g.registry]
+    plain = [(k, v) for k, v in sorted(vars(cls).items()) if k[0] != "_" and isinstance(v, PLAIN)]
+    return fingerprint(cls._fields, *functions, *plain)
 
 
 PLAIN = (int, float, complex, str, bytes, tuple, type(None), np.generic)
 
 
 def fingerprint(*things: Any) -> str:
-    """Digest of values and functions: byte code, constants, and what they reach by globals and closures."""
-    digest = hashlib.sha256()
-    seen: set[Any] = set()
+    """Digest of values and functions: byte code, constants, and what they reach by globals and closures.
 
-    def add(thing: Any) -> None:
-        thing = getattr(thing, "py_func", thing)  # a numba dispatcher stands for its function
+    A thing that cannot be looked through makes the digest another one in every process: a kernel that depends on it
+    is never taken from the disk.
+    """
+    trail = Trail()
+    for thing in things:
+        trail.add(thing)
+    return trail.digest.hexdigest()[:16]
+
+
+class Trail:
+    """All that a fingerprint has looked at."""
+
+    def __init__(self) -> None:
+        self.digest = hashlib.sha256()
+        self.seen: dict[int, Any] = {}  # by identity, and held so that identities stay unique
+
+    def note(self, *words: Any) -> None:
+        self.digest.update(f"{words!r};".encode())
+
+    def add(self, thing: Any) -> None:
         match thing:
             case python_types.CodeType():
                 for part in (thing.co_code, thing.co_names, thing.co_varnames, thing.co_consts):
-                    add(part)
-            case python_types.FunctionType():
-                add_function(thing)
+                    self.add(part)
+            case numba.core.dispatcher.Dispatcher():
+                options = [(k, sorted(v) if isinstance(v, set) else repr(v)) for k, v in thing.targetoptions.items()]
+                self.note("compiled", sorted(options))
+                self.add(thing.py_func)
+            case numba.np.ufunc.dufunc.DUFunc():
+                self.add(thing._dispatcher.py_func)
+            case np.vectorize():
+                self.add(thing.pyfunc)
             case functools.partial():
-                for piece in (thing.func, thing.args, *sorted(thing.keywords.items())):
-                    add(piece)
+                self.add((thing.func, thing.args, sorted(thing.keywords.items())))
+            case enum.Enum():
+                self.add((type(thing).__qualname__, thing.name, thing.value))
             case tuple() | list() | frozenset():
-                digest.update(f"{type(thing).__name__}{len(thing)}".encode())
+                self.note(type(thing).__name__, getattr(thing, "_fields", ()), len(thing))
                 for item in sorted(thing, key=repr) if isinstance(thing, frozenset) else thing:
-                    add(item)
+                    self.add(item)
             case np.ndarray():
-                digest.update(f"{thing.dtype}{thing.shape}".encode() + thing.tobytes())
+                self.note(thing.dtype, thing.shape, thing.tobytes())
+            case types.Type() | np.ufunc():
+                self.note(str(thing))
             case _ if isinstance(thing, PLAIN):
-                digest.update(f"{type(thing).__name__}:{thing!r};".encode())
+                self.note(type(thing).__name__, thing)
+            case _ if is_library(getattr(thing, "__module__", None)) and hasattr(thing, "__qualname__"):
+                self.note(thing.__module__, thing.__qualname__)
+            case python_types.FunctionType() | type():
+                if id(thing) not in self.seen:
+                    self.seen[id(thing)] = thing
+                    self.note(thing.__module__, thing.__qualname__)
+                    self.add_class(thing) if isinstance(thing, type) else self.add_function(thing)
             case _:
-                digest.update(f"{type(thing)}:{getattr(thing, '__qualname__', '')}".encode())
+                self.note(os.urandom(16))
 
-    def add_function(function: Any) -> None:
-        if id(function) in seen:
-            return
-        seen.add(id(function))
-        digest.update(f"{function.__module__}.{function.__qualname__}".encode())
-        if hasattr(function, "registry") or is_library(function.__module__):
-            return  # a generic (its implementations are in other tags), or numpy, numba, ...
-        add(function.__code__)
-        add(function.__defaults__)
+    def add_function(self, function: Any) -> None:
+        if hasattr(function, "registry"):
+            return  # a generic: its implementations are in other tags
+        code = function.__code__
+        self.add((code, function.__defaults__, sorted((function.__kwdefaults__ or {}).items())))
         for cell in function.__closure__ or ():
-            add(cell.cell_contents)
-        for name in names(function.__code__):
+            self.reach(cell.cell_contents, code)
+        for name in names(code):
             if name in function.__globals__:
-                add(name)
-                reach(function.__globals__[name], function.__code__)
+                self.note(name)
+                self.reach(function.__globals__[name], code)
 
-    def reach(value: Any, code: python_types.CodeType) -> None:
+    def add_class(self, cls: Any) -> None:
+        for name, value in sorted(vars(cls).items()):
+            if not name.startswith("__") and isinstance(value, (*PLAIN, enum.Enum, python_types.FunctionType)):
+                self.note(name)
+                self.add(value)
+
+    def reach(self, value: Any, code: python_types.CodeType, path: tuple[Any, ...] = ()) -> None:
+        """What code finds behind a name; of a module, the attributes that the code names (helpers.wave(y))."""
         if not inspect.ismodule(value):
-            return add(value)
-        digest.update(value.__name__.encode())  # helpers.wave(y): follow the attributes that the code names
-        for name in () if is_library(value.__name__) else names(code):
-            if hasattr(value, name) and (value.__name__, name) not in seen:
-                seen.add((value.__name__, name))
-                reach(getattr(value, name), code)
+            return self.add(value)
+        self.note(value.__name__)
+        if value not in path and not is_library(value.__name__):
+            for name in names(code):
+                if hasattr(value, name):
+                    self.note(name)
+                    self.reach(getattr(value, name), code, (*path, value))
         return None
-
-    for thing in things:
-        add(thing)
-    return digest.hexdigest()[:16]
 
 
 def names(code: python_types.CodeType) -> list[str]:
@@ -236,9 +284,9 @@ def names(code: python_types.CodeType) -> list[str]:
     return sorted(set(code.co_names).union(*(names(c) for c in nested)))
 
 
-def is_library(module: str) -> bool:
+def is_library(module: str | None) -> bool:
     """Modules whose version PACKAGE, or numba's own part of the key, already covers."""
-    return module.split(".")[0] in {"math", "numpy", "numba", "builtins", "operator", "functools", "typing"}
+    return (module or "").split(".")[0] in {"math", "numpy", "numba", "builtins", "operator", "functools", "typing"}
 
 
 def package_digest() -> str:
@@ -269,6 +317,10 @@ class DigestCache(FunctionCache):
         return found if found is None or found.signature.args == tuple(sig) else None
 
     def save_overload(self, sig: Any, data: Any) -> None:
+        for tag in sig:
+            if isinstance(tag, Tag) and fingerprint_now(tag.instance_class) != tag.identity[1]:
+                logger.warning("%s was changed after its first use: its kernels are not saved", tag.identity[0])
+                return
         try:
             super().save_overload(sig, data)
         except OSError as error:
@@ -276,26 +328,37 @@ class DigestCache(FunctionCache):
 
 
 class Entries:
-    """One file for each compiled kernel, named by the digest of its key, written whole or not at all."""
+    """One file for each compiled kernel, named by the digest of its key, written whole or not at all.
+
+    It begins with a digest of key and content: a file that was damaged or renamed is refused.
+    """
 
     def __init__(self, folder: pathlib.Path, base: str) -> None:
         self.folder, self.base = folder, base
 
     def path(self, key: Any) -> pathlib.Path:
-        digest = hashlib.sha256(f"{PACKAGE} {key}".encode()).hexdigest()[:32]
-        return self.folder / f"{self.base}-{digest}.nbc"
+        return self.folder / f"{self.base}-{hashlib.sha256(self.full(key)).hexdigest()[:32]}.nbc"
+
+    def full(self, key: Any) -> bytes:
+        return f"{PACKAGE} {key}".encode()
+
+    def seal(self, key: Any, content: bytes) -> bytes:
+        return hashlib.sha256(self.full(key) + content).digest()
 
     def load(self, key: Any) -> Any:
         try:
-            return pickle.loads(self.path(key).read_bytes())
-        except FileNotFoundError:
+            whole = self.path(key).read_bytes()
+        except OSError:
             return None
+        seal, content = whole[:32], whole[32:]
+        return pickle.loads(content) if seal == self.seal(key, content) else None
 
     def save(self, key: Any, data: Any) -> None:
+        content = dumps(data)
         handle, name = tempfile.mkstemp(dir=self.folder, suffix=".tmp")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(dumps(data))
+                file.write(self.seal(key, content) + content)
             os.replace(name, self.path(key))
         except BaseException:
             pathlib.Path(name).unlink(missing_ok=True)

@@ -5,9 +5,11 @@ own.  A probe is a fresh process that runs one small kernel, ``log_densities``. 
 same sum from the family's functions in plain NumPy (which cannot be stale), and whether the kernel was in the cache.
 """
 
+import math
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
 import sys
 from typing import NamedTuple
@@ -158,7 +160,8 @@ class Box(NamedTuple):
         shown = []
         for code, out, err in self.processes(*programs, **settings):
             assert code == 0, err[-2000:]
-            assert warning in err if warning else not err
+            assert warning in err if warning else not err, err
+            assert "Traceback" not in err
             lines = [line.split() for line in out.splitlines()]
             shown += [Shown(source, float(value), float(twin)) for source, value, twin in lines]
         return shown
@@ -208,7 +211,16 @@ CLOSURE = (
     "def times(k):\n    @numba.njit\n    def function(z):\n        return k * z\n    return function\ntwo = times(2.0)"
 )
 ENUMERATION = "class Setting(enum.Enum):\n    A = 2.0"
-LOSSY = "@numba.njit(fastmath=True)\ndef lossy(z):\n    return (z + 1e30) - 1e30"
+INSIDE = """
+def outer():
+    import inside
+    @numba.njit
+    def function(z):
+        return inside.half(z)
+    return function
+function = outer()
+"""
+LOSSY = "@numba.njit(fastmath={'reassoc', 'nsz', 'arcp', 'contract'})\ndef lossy(z):\n    return (z + 1e30) - 1e30"
 PAIR = "class Pair(NamedTuple):\n    a: float\n    b: float\nPAIR = Pair(2.0, 3.0)"
 TIMES = "@numba.njit\ndef times(z, k=2.0):\n    return k * z"
 TWICE = "@numba.vectorize\ndef twice(z):\n    return 2.0 * z"
@@ -226,6 +238,9 @@ ATTACKS = {
     "order_of_settings": Attack(A_B, B_A, {"fields": A_B, "density": "-(y - family.a) * family.b"}, "a=2.0, b=3.0"),
     "default_argument": Attack("k=2.0", "k=3.0", {"head": TIMES, "density": "-times(y - c[0])"}),
     "closure": Attack("times(2.0)", "times(3.0)", {"head": CLOSURE, "density": "-two(y - c[0])"}),
+    "module_in_a_closure": Attack(
+        "0.5 * z", "0.8 * z", {"head": INSIDE, "density": "-function(y - c[0])"}, helpers="inside.py"
+    ),
     "helper_by_name": Attack(
         "0.5 * z", "0.8 * z", {"head": "from by_name import half", "density": "-half(y - c[0])"}, helpers="by_name.py"
     ),
@@ -246,12 +261,12 @@ ATTACKS = {
     ),
     "scalar_function_on_lanes": Attack("0.5 * math", "0.8 * math", {"head": WAVE, "density": "wide(y) * c[1]"}),
     "ufunc": Attack("2.0 * z", "3.0 * z", {"head": TWICE, "density": "-(y - c[0]) * twice(c[1])"}),
-    "options_of_a_helper": Attack("(fastmath=True)", "", {"head": LOSSY, "density": "-(y - c[0]) * lossy(c[1])"}),
+    "options_of_a_helper": Attack("'reassoc', ", "", {"head": LOSSY, "density": "-(y - c[0]) * lossy(c[1])"}),
     "enumeration": Attack("= 2.0", "= 3.0", {"head": ENUMERATION, "density": "-(y - c[0]) * Setting.A.value"}),
     "order_in_a_constant": Attack(A_B, B_A, {"head": PAIR, "density": "-(y - c[0]) * PAIR.a"}),
     "type_constant": Attack("float32", "float64", {"head": "KIND = numba.float32", "density": "-y * KIND(c[1])"}),
 }
-UNSEEN = {"score", "statistics", "class_attribute"}  # attacks that do not change the densities
+EQUAL = {"score", "statistics", "class_attribute", "order_of_settings"}  # attacks after which the densities are equal
 HARMLESS = (  # edits outside of compiled functions
     ("import enum", "# a comment, and moved lines\n\n\ndef unrelated():\n    return 1.0\n\nimport enum"),
     ("rng.normal(phi", "2.0 * rng.normal(phi"),
@@ -264,7 +279,8 @@ def write_families(box):
             helpers = box.user / attack.helpers
             helpers.parent.mkdir(parents=True, exist_ok=True)
             helpers.write_text(HELPERS)
-            (helpers.parent / "__init__.py").write_text("from . import sub\n")
+            if helpers.parent != box.user:
+                (helpers.parent / "__init__.py").write_text("from . import sub\n")
         (box.user / f"my_{name}.py").write_text(family(f"My_{name}", **attack.parts))
     (box.user / "my_harmless.py").write_text(family("My_harmless"))
 
@@ -332,10 +348,8 @@ def test_the_first_process_compiles(before):
     assert all(shown.source == "miss" and shown.right for shown in before.values())
 
 
-def test_the_second_process_finds_the_library_and_the_user_in_the_cache(box, before):
-    names = (*BUILT_IN, "constant")
-    shown = box.probe(show(*BUILT_IN) + show_mine("constant"))
-    assert [(one.source, one.value) for one in shown] == [("hit", before[name].value) for name in names]
+def test_the_second_process_finds_all_families_in_the_cache(box, before):
+    assert show_all(box) == {name: shown._replace(source="hit") for name, shown in before.items()}
 
 
 def test_the_library_does_not_need_the_files_of_a_user(box, before):
@@ -356,7 +370,7 @@ def test_two_processes_at_once_do_not_spoil_the_cache(empty):
 def test_an_edited_family_is_compiled_again(before, after, name):
     assert after[name].source == "miss"
     assert after[name].right
-    assert (after[name].value == before[name].value) == (name in UNSEEN)
+    assert (after[name].value == before[name].value) == (name in EQUAL)
 
 
 def test_an_edit_outside_of_compiled_functions_costs_nothing(before, after):
@@ -439,15 +453,6 @@ def test_helpers_of_one_name_in_the_cache_and_in_the_session(box):
     assert second.right
 
 
-def test_a_constant_changed_in_a_session_does_not_reach_the_next(box):
-    """The family is frozen by its first kernel; the second one compiles its score after the change."""
-    (box.user / "mine.py").write_text(family("Mine").replace("2.0 * (y", "SHARP * (y") + "\nSHARP = 2.0\n")
-    (box.user / "slopes.py").write_text(SLOPES)
-    box.probe("import mine" + show("mine.Mine()") + "mine.SHARP = 7.0\n" + SHOW_SLOPES)
-    (shown,) = box.probe("import mine\n" + SHOW_SLOPES)
-    assert shown.right
-
-
 SLOPES = """
 from rarehmm.dispatch import kernel
 from rarehmm.emissions import prepare, score
@@ -467,6 +472,16 @@ data[0, 0] = y[:16]
 report(slopes, (family, point(family), data, out), out)
 print(score(family, y[:16], tuple(point(family).c[0]))[0].sum())
 """
+
+
+def test_a_constant_changed_in_a_session_does_not_reach_the_next(box):
+    """The family is frozen by its first kernel; the second one compiles its score after the change."""
+    (box.user / "mine.py").write_text(family("Mine").replace("2.0 * (y", "SHARP * (y") + "\nSHARP = 2.0\n")
+    (box.user / "slopes.py").write_text(SLOPES)
+    [(_, first, _)] = box.processes("import mine" + show("mine.Mine()") + "mine.SHARP = 7.0\n" + SHOW_SLOPES)
+    assert first.startswith("miss")  # what comes after the change may be refused, or not be saved
+    (shown,) = box.probe("import mine\n" + SHOW_SLOPES)
+    assert shown.right
 
 
 def test_a_helper_without_a_module(box):
@@ -499,12 +514,6 @@ def test_a_family_that_no_longer_compiles_is_not_taken_from_the_cache(box):
 
 
 # ---------------------------------------------------------------- damaged, swapped and unwritable files
-def flipped(data):
-    """The same bytes but for one bit."""
-    middle = len(data) // 2
-    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
-
-
 def test_damaged_files_are_compiled_again(box, before):
     (empty,), (short,), (garbage,) = (box.entries(text) for text in ("gaussian.Ga", "poisson.Po", "student_t.St"))
     empty.write_bytes(b"")
@@ -515,9 +524,12 @@ def test_damaged_files_are_compiled_again(box, before):
 
 
 def test_one_wrong_bit_is_noticed(box, before):
-    for file in box.entries():
-        file.write_bytes(flipped(file.read_bytes()))
-    assert box.probe(show("Gaussian()")) == [before["Gaussian()"]]
+    (file,) = box.entries("student_t.StudentT[")
+    good = struct.pack("<d", math.log(2.0))  # in the machine code of a logarithm
+    wrong = bytes([*good[:6], good[6] ^ 1, good[7]])
+    assert good in file.read_bytes()
+    file.write_bytes(file.read_bytes().replace(good, wrong))
+    assert box.probe(show("StudentT(4.0)")) == [before["StudentT(4.0)"]]
 
 
 def test_files_of_two_families_swapped(box, before):
@@ -542,9 +554,9 @@ def swap(first, second):
 
 
 def test_nowhere_to_write_to(box, before):
-    below_a_file = str(box.place / "program0.txt" / "cache")
-    (box.library / "kernels" / "__pycache__").write_text("")
-    settings = {"NUMBA_CACHE_DIR": below_a_file, "XDG_CACHE_HOME": below_a_file}
+    file = box.library / "kernels" / "__pycache__"  # where numba looks if the others fail
+    file.touch()
+    settings = {"NUMBA_CACHE_DIR": str(file / "cache"), "XDG_CACHE_HOME": str(file / "cache")}
     (shown,) = box.probe(show("Gaussian()"), warning="Set NUMBA_CACHE_DIR to one that is", **settings)
     assert shown == before["Gaussian()"]
 
