@@ -1,9 +1,10 @@
 """rarehmm: Bayesian hidden Markov models for very long series whose interesting regime is rare."""
 
+from rarehmm.em import Climb, climb
 from rarehmm.emissions.gaussian import Gaussian
 from rarehmm.emissions.poisson import Poisson
 from rarehmm.emissions.student_t import StudentT
-from rarehmm.model import Model, Parameters, Priors, default_priors, paper_priors
+from rarehmm.model import Model, Parameters, Priors, default_priors, no_priors, paper_priors
 from rarehmm.passes import (
     Expectations,
     decode,
@@ -15,7 +16,7 @@ from rarehmm.passes import (
     predictive_log_density,
     smooth,
 )
-from rarehmm.priors import Dirichlet, Gamma, InverseGamma, Normal
+from rarehmm.priors import Dirichlet, Flat, Gamma, InverseGamma, Normal
 from rarehmm.series import Series
 from rarehmm.simulation import simulate
 from rarehmm.transitions import AdditiveLogRatio, ExpandedMean, stationary
@@ -24,9 +25,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AdditiveLogRatio",
+    "Climb",
     "Dirichlet",
     "ExpandedMean",
     "Expectations",
+    "Flat",
     "Gamma",
     "Gaussian",
     "InverseGamma",
@@ -37,6 +40,7 @@ __all__ = [
     "Priors",
     "Series",
     "StudentT",
+    "climb",
     "decode",
     "default_priors",
     "expectations",
@@ -44,6 +48,7 @@ __all__ = [
     "joint_log_density",
     "log_likelihood",
     "log_posterior",
+    "no_priors",
     "paper_priors",
     "predictive_log_density",
     "simulate",

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rarehmm.emissions import Family, check_family, domains
-from rarehmm.priors import Dirichlet, InverseGamma, Normal, Prior
+from rarehmm.priors import Dirichlet, Flat, InverseGamma, Normal, Prior
 from rarehmm.series import Array, Series
 from rarehmm.transitions import (
     AdditiveLogRatio,
@@ -75,8 +75,8 @@ class Model:
         for p, prior in zip(self.family.parameters, self.priors.emission, strict=True):
             check_prior(prior, p.name)
         a = self.priors.transition.concentration
-        if not (math.isfinite(a) and a > 0):
-            raise ValueError(f"the concentration of the transition prior is {a}; it must be positive and finite.")
+        if not (math.isfinite(a) and a >= 0):
+            raise ValueError(f"the concentration of the transition prior is {a}; it must be finite and not negative.")
         if self.start is not None:
             object.__setattr__(self, "start", check_law(self.start, K))
         if isinstance(self.coordinates, AdditiveLogRatio) and self.coordinates.reference is not None:
@@ -181,7 +181,7 @@ class Model:
         total = self.coordinates.log_prior(x, self.n_states, self.priors.transition)
         for i, prior in enumerate(self.priors.emission):
             total += float(prior.log_density(phi[:, i]).sum())
-            if self._positive[i]:
+            if self._positive[i] and not isinstance(prior, Flat):
                 total += float(np.log(phi[:, i]).sum())
         return total
 
@@ -191,7 +191,7 @@ class Model:
         slopes = np.empty_like(phi)
         for i, prior in enumerate(self.priors.emission):
             slopes[:, i] = prior.slope(phi[:, i])
-            if self._positive[i]:
+            if self._positive[i] and not isinstance(prior, Flat):
                 slopes[:, i] = slopes[:, i] * phi[:, i] + 1.0
         rows = self.coordinates.log_prior_slope(x, self.n_states, self.priors.transition)
         return np.concatenate([slopes.T.ravel(), rows])
@@ -244,6 +244,11 @@ def paper_priors(family: Family) -> Priors:
             raise ValueError(f"the paper has no prior for {p.name!r}; use default_priors, or give your own.")
         made.append(prior)
     return Priors(tuple(made))
+
+
+def no_priors(family: Family) -> Priors:
+    """Uniform in the sampled coordinates: modes are maxima of the likelihood."""
+    return Priors(tuple(Flat() for _ in family.parameters), Dirichlet(0.0))
 
 
 # ---------------------------------------------------------------- small doors

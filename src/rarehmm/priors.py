@@ -61,16 +61,59 @@ class Gamma(NamedTuple):
         return (self.shape - 1) / x - self.rate
 
 
+class Flat(NamedTuple):
+    """No prior: uniform in the coordinate that is sampled, so that the mode is the maximum of the likelihood."""
+
+    def log_density(self, x: Array) -> Array:
+        return np.zeros(x.shape)
+
+    def slope(self, x: Array) -> Array:
+        return np.zeros(x.shape)
+
+
 class Dirichlet(NamedTuple):
-    r"""Rows of the transition matrix: :math:`p(P_j) \propto \prod_k P_{jk}^{\alpha-1}`, one alpha for all entries."""
+    r"""Rows of the transition matrix: :math:`p(P_j) \propto \prod_k P_{jk}^{\alpha-1}`, one alpha for all entries.
+
+    A concentration of 0 is no prior: uniform in the log ratios.
+    """
 
     concentration: float = 1.0
 
     def log_density(self, x: Array) -> Array:
         """Of each row of ``x`` (..., K)."""
         a, K = self.concentration, x.shape[-1]
-        norm = math.lgamma(K * a) - K * math.lgamma(a)
+        norm = math.lgamma(K * a) - K * math.lgamma(a) if a > 0 else 0.0
         return np.asarray(norm + (a - 1) * np.log(x).sum(-1))
+
+
+# ---------------------------------------------------------------- M-steps under conjugate priors
+def best_mean(total: Array, weight: Array, s2: Array, prior: Prior) -> Array:
+    r"""Mode of a mean, :math:`(\sum wy / s^2 + m_0 / v_0) / (\sum w / s^2 + 1 / v_0)`; NaN if nothing is known."""
+    precision, pull = (1 / prior.variance, prior.mean / prior.variance) if isinstance(prior, Normal) else (0.0, 0.0)
+    _conjugate(prior, Normal)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray((total / s2 + pull) / (weight / s2 + precision))
+
+
+def best_variance(squares: Array, count: Array, prior: Prior) -> Array:
+    r"""Mode of log variance: :math:`s^2 = (b + SSE / 2) / (a + n / 2)`."""
+    a, b = (prior.shape, prior.scale) if isinstance(prior, InverseGamma) else (0.0, 0.0)
+    _conjugate(prior, InverseGamma)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray((b + squares / 2) / (a + count / 2))
+
+
+def best_rate(total: Array, count: Array, prior: Prior) -> Array:
+    r"""Mode of a log rate: :math:`\lambda = (a + \sum y) / (b + n)`."""
+    a, b = (prior.shape, prior.rate) if isinstance(prior, Gamma) else (0.0, 0.0)
+    _conjugate(prior, Gamma)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray((a + total) / (b + count))
+
+
+def _conjugate(prior: Prior, kind: type) -> None:
+    if not isinstance(prior, kind | Flat):
+        raise TypeError(f"EM needs a {kind.__name__} prior (or Flat) here, not {prior}; climb by gradients instead.")
 
 
 # ---------------------------------------------------------------- defaults, from the summary of a column

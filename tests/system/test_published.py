@@ -91,3 +91,27 @@ def test_federal_funds():
     filtered, smoothed = column("stata_predict_fedfunds.csv", "const_f1", "const_sm1")
     assert np.abs(rh.filter_states(model, parameters, series)[:, 0] - filtered).max() < 1e-6  # parameters have 7 digits
     np.testing.assert_allclose(rh.smooth(model, parameters, series)[:, 0], smoothed, atol=5e-7)
+
+
+def fitted(counts, m, free_start=False):
+    """Smallest minus log likelihood over eight starts of EM."""
+    rng, series, values = np.random.default_rng(m), rh.Series(counts), []
+    for _ in range(8):
+        start = np.full(m, 1 / m) if free_start else None
+        model = rh.Model(rh.Poisson(), m, rh.no_priors(rh.Poisson()), start=start)
+        transition = 0.2 * rng.dirichlet(np.ones(m), size=m) + 0.8 * np.eye(m)
+        begin = model.parameters(transition, rate=np.sort(rng.uniform(8, 35, m)))
+        values.append(rh.climb(model, series, begin, steps=1500, tolerance=1e-7, free_start=free_start).log_posterior)
+    return -max(values)
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize(("m", "expected"), [(1, 391.9189), (2, 342.3183), (3, 329.4603), (4, 327.8316)])
+def test_earthquakes_fitted(m, expected):
+    assert round(fitted(column("earthquakes_1900_2006.csv", "count")[0], m), 4) == expected
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize(("m", "expected"), [(2, 341.8787), (3, 328.5275)])
+def test_earthquakes_fitted_with_a_free_start(m, expected):
+    assert round(fitted(column("earthquakes_1900_2006.csv", "count")[0], m, free_start=True), 4) == expected

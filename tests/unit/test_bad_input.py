@@ -163,8 +163,8 @@ def test_priors_and_coordinates():
             "the prior of 'variance' is",
             lambda bad=bad: rh.Model(rh.Gaussian(), 2, rh.Priors((normal, bad))),
         )
-    flat = rh.Priors(good, rh.Dirichlet(0.0))
-    refuses(ValueError, "concentration of the transition prior is 0.0", lambda: rh.Model(rh.Gaussian(), 2, flat))
+    flat = rh.Priors(good, rh.Dirichlet(-1.0))
+    refuses(ValueError, "concentration of the transition prior is -1.0", lambda: rh.Model(rh.Gaussian(), 2, flat))
     refuses(
         ValueError, "reference is (0, 5)", lambda: model_of(rh.Gaussian(), 2, coordinates=rh.AdditiveLogRatio((0, 5)))
     )

@@ -7,7 +7,7 @@ import numpy as np
 
 from rarehmm.dispatch import compiled
 from rarehmm.emissions import Parameter, log_density, prepare, score, statistics
-from rarehmm.priors import location, squared_scale
+from rarehmm.priors import Prior, best_mean, best_variance, location, squared_scale
 from rarehmm.series import REALS, Array, Domain, IntArray
 
 
@@ -27,6 +27,15 @@ class Gaussian(NamedTuple):
 
     def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
         return np.asarray(rng.standard_normal(len(states)) * np.sqrt(phi[:, 1])[states] + phi[states, 0])
+
+    def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
+        """M-step, mean first, then variance given it; a state without observations or prior stays."""
+        mean = best_mean(sums[:, 0] + counts * phi[:, 0], counts, phi[:, 1], priors[0])
+        mean = np.where(np.isfinite(mean), mean, phi[:, 0])
+        shift = mean - phi[:, 0]
+        squares = sums[:, 1] - 2 * shift * sums[:, 0] + shift**2 * counts
+        s2 = best_variance(squares, counts, priors[1])
+        return np.column_stack([mean, np.where(np.isfinite(s2) & (s2 > 0), s2, phi[:, 1])])
 
 
 @compiled(prepare, Gaussian)

@@ -8,7 +8,7 @@ from scipy.special import gammaln
 
 from rarehmm.dispatch import compiled
 from rarehmm.emissions import Parameter, log_density, prepare, score, statistics
-from rarehmm.priors import rate
+from rarehmm.priors import Prior, best_rate, rate
 from rarehmm.series import COUNTS, Array, Domain, IntArray
 
 
@@ -28,6 +28,11 @@ class Poisson(NamedTuple):
 
     def constant(self, y: Array) -> Array:
         return np.asarray(-gammaln(y + 1.0))
+
+    def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
+        """M-step; a state without observations or prior stays."""
+        new = best_rate(sums[:, 0], counts, priors[0])[:, None]
+        return np.where(np.isfinite(new) & (new > 0), new, phi)
 
 
 @compiled(prepare, Poisson)

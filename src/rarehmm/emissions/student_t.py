@@ -7,7 +7,7 @@ import numpy as np
 
 from rarehmm.dispatch import compiled
 from rarehmm.emissions import Parameter, log_density, prepare, score, statistics
-from rarehmm.priors import location, squared_scale
+from rarehmm.priors import Prior, best_mean, best_variance, location, squared_scale
 from rarehmm.series import REALS, Array, Domain, IntArray
 
 
@@ -32,6 +32,16 @@ class StudentT(NamedTuple):
 
     def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
         return np.asarray(rng.standard_t(self.nu, len(states)) * np.sqrt(phi[:, 1])[states] + phi[states, 0])
+
+    def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
+        """M-step, mean first, then scale given it; a state without observations or prior stays."""
+        weight, first, second = sums.T  # expected precision weights u, u z, u z^2
+        mean = best_mean(first + weight * phi[:, 0], weight, phi[:, 1], priors[0])
+        mean = np.where(np.isfinite(mean), mean, phi[:, 0])
+        shift = mean - phi[:, 0]
+        squares = second - 2 * shift * first + shift**2 * weight
+        s2 = best_variance(squares, counts, priors[1])
+        return np.column_stack([mean, np.where(np.isfinite(s2) & (s2 > 0), s2, phi[:, 1])])
 
     def check(self) -> None:
         if not (math.isfinite(self.nu) and self.nu > 0):

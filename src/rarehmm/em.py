@@ -1,0 +1,123 @@
+r"""Expectation maximisation: steps that never lower the log posterior, and climbing by them to a mode.
+
+The mode is that of the density of theta (logarithms of positive parameters, log ratios of transitions), Jacobians
+included: ``P = (xi + alpha) / sum``, ``s2 = (b + SSE / 2) / (a + n / 2)``, and so on (see ``priors``).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+
+from rarehmm.model import Model, Parameters
+from rarehmm.passes import Expectations, expectations
+from rarehmm.series import Array, Series
+from rarehmm.transitions import AdditiveLogRatio, stationary, stationary_pull
+
+SMALLEST = 1e-300  # transition probabilities that EM drives to zero stop here
+
+
+class Climb(NamedTuple):
+    """Where a climb ended: the parameters, their log posterior, its value before each step, and whether it settled."""
+
+    parameters: Parameters
+    log_posterior: float
+    trace: Array
+    converged: bool
+
+
+def has_m_step(model: Model) -> bool:
+    """Whether the family maximises its part in closed form (else modes are found by gradients)."""
+    return hasattr(model.family, "maximise")
+
+
+def m_step(model: Model, parameters: Parameters, found: Expectations) -> Parameters:
+    """Parameters that raise the expected complete-data log posterior, given the expectations of one pass."""
+    family: Any = model.family
+    phi = family.maximise(parameters.phi, found.counts, found.statistics, model.priors.emission)
+    transition = best_transition(model, parameters.transition, found.pairs, found.first)
+    return Parameters(phi, transition, stationary(transition) if model.start is None else model.start)
+
+
+def best_transition(model: Model, old: Array, pairs: Array, first: Array) -> Array:
+    r"""The transition matrix that maximises the expected log posterior of transitions and first states.
+
+    .. math:: \sum_{jk} (\xi_{jk} + \alpha) \log P_{jk} + \sum_k \gamma_1(k) \log \pi_k(P)
+
+    Without a stationary start this is a ratio of counts.  With one, its slope in the logits of row j, ``counts - P n_j
+    + S(P)``, vanishes where ``P = (counts + S(P)) / n_j``, which is iterated; if that fails, by quasi-Newton steps.
+    """
+    counts = pairs + model.priors.transition.concentration
+    sums = counts.sum(1, keepdims=True)
+    ratio = rows(np.where(sums > 0, counts, old))
+    if model.start is not None or model.n_states == 1:
+        return ratio
+    here = ratio
+    for _ in range(30):
+        pulled = counts + stationary_pull(here, first)
+        if (pulled <= 0).any():
+            break
+        before, here = here, rows(pulled)
+        if np.abs(here - before).max() < 1e-12:
+            return here
+    return by_quasi_newton(ratio, counts, first)
+
+
+def rows(counts: Array) -> Array:
+    """Rows that sum to one; no entry is smaller than SMALLEST."""
+    out = np.maximum(counts, SMALLEST)
+    return np.asarray(out / out.sum(1, keepdims=True))
+
+
+def by_quasi_newton(begin: Array, counts: Array, first: Array) -> Array:
+    """The same maximum by L-BFGS in log ratios."""
+    K = len(begin)
+    coordinates = AdditiveLogRatio(tuple(int(k) for k in begin.argmax(1)))
+
+    def objective(x: Array) -> tuple[float, Array]:
+        P = np.maximum(coordinates.unpack(x, K), SMALLEST)
+        law = np.maximum(stationary(P), SMALLEST)
+        value = float((counts * np.log(P)).sum() + first @ np.log(law))
+        slope = counts - P * counts.sum(1, keepdims=True) + stationary_pull(P, first)
+        return -value, -coordinates.pull(x, slope)
+
+    found = minimize(objective, coordinates.pack(begin), jac=True, method="L-BFGS-B", options={"maxiter": 20})
+    return rows(coordinates.unpack(found.x, K))
+
+
+def climb(
+    model: Model,
+    series: Series,
+    start: Parameters,
+    *,
+    steps: int = 500,
+    tolerance: float = 1e-8,
+    free_start: bool = False,
+    threads: int | None = None,
+    watch: Callable[[int, float], None] | None = None,
+) -> Climb:
+    """EM steps from ``start`` until one gains less than ``tolerance`` per observation and step, or ``steps`` are done.
+
+    ``free_start`` also estimates the law of the first state (of all sequences together).  The log posterior never
+    falls by more than rounding; ``watch(step, log_posterior)`` is told of each step.
+    """
+    if not has_m_step(model):
+        raise TypeError(f"{model.name} has no M-step (no 'maximise'): its modes are found by gradients.")
+    here, trace = start, []
+    for step in range(steps):
+        found = expectations(model, here, series, with_statistics=True, threads=threads)
+        trace.append(found.log_likelihood + log_prior(model, here))
+        if watch is not None:
+            watch(step, trace[-1])
+        if step > 0 and trace[-1] - trace[-2] < tolerance * max(1.0, len(series) * 1e-6):
+            return Climb(here, trace[-1], np.array(trace), True)
+        here = m_step(model, here, found)
+        if free_start:
+            here = here._replace(start=found.first / found.first.sum())
+    return Climb(here, trace[-1], np.array(trace), False)
+
+
+def log_prior(model: Model, parameters: Parameters) -> float:
+    """Log prior density of theta at parameters in their own units."""
+    return model.log_prior(model.pack(parameters))
