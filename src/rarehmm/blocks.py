@@ -20,12 +20,17 @@ SMALLEST = 128  # a shorter sequence is one block
 
 
 class Blocks(NamedTuple):
-    """Where blocks lie: ``first`` and ``length`` (n,), whether they begin their sequence, and where that ends."""
+    """Where blocks lie: ``first`` and ``length`` (n,), and where their sequences ``begin`` and ``stop``."""
 
     first: IntArray
     length: IntArray
-    fresh: BoolArray
+    begin: IntArray
     stop: IntArray
+
+    @property
+    def fresh(self) -> BoolArray:
+        """Which blocks begin their sequence."""
+        return np.asarray(self.first == self.begin)
 
 
 class Chunk(NamedTuple):
@@ -42,9 +47,9 @@ def split(series: Series, size: int) -> Blocks:
     counts = -(-sizes // size)
     sequence = np.repeat(np.arange(len(sizes)), counts)
     number = np.arange(len(sequence)) - np.repeat(np.cumsum(counts) - counts, counts)  # within its sequence
-    first = series.bounds[sequence] + number * size
-    stop = series.bounds[sequence + 1]
-    return Blocks(first, np.minimum(size, stop - first), number == 0, stop)
+    begin, stop = series.bounds[sequence], series.bounds[sequence + 1]
+    first = begin + number * size
+    return Blocks(first, np.minimum(size, stop - first), begin, stop)
 
 
 def even_size(series: Series, largest: int) -> int:

@@ -31,6 +31,7 @@ from numba import types
 from numba.core import config
 from numba.core.caching import FunctionCache
 from numba.core.serialize import dumps
+from numba.core.typing.templates import builtin_registry
 from numba.extending import models, overload, register_model, typeof_impl
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,10 +55,17 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             dispatcher._cache = DigestCache(function)
         except RuntimeError:  # numba found no folder that it may write to
-            logger.warning("no folder for compiled kernels is writable: they are compiled in every process. "
-                           "Set NUMBA_CACHE_DIR to one that is.")  # fmt: skip
+            warn_unwritable()
         KERNELS.append(dispatcher)
     return cast(Callable[..., Any], dispatcher)
+
+
+@functools.cache
+def warn_unwritable() -> None:
+    logger.warning(
+        "no folder for compiled kernels is writable: they are compiled in every process. "
+        "Set NUMBA_CACHE_DIR to one that is."
+    )
 
 
 def inner(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -237,8 +245,12 @@ class Trail:
                 self.note(str(thing))
             case _ if isinstance(thing, PLAIN):
                 self.note(type(thing).__name__, thing)
+            case numba.core.extending._Intrinsic():
+                self.add(thing._defn)
             case _ if is_library(getattr(thing, "__module__", None)) and hasattr(thing, "__qualname__"):
                 self.note(thing.__module__, thing.__qualname__)
+                for cell in getattr(thing, "__closure__", None) or ():
+                    self.add(cell.cell_contents)  # lanewise(f) is made in the library and holds a user's f
             case python_types.FunctionType() | type():
                 if id(thing) not in self.seen:
                     self.seen[id(thing)] = thing
@@ -250,6 +262,11 @@ class Trail:
     def add_function(self, function: Any) -> None:
         if hasattr(function, "registry"):
             return  # a generic: its implementations are in other tags
+        for value, kind in builtin_registry.globals:  # a user's own @overload of a helper
+            for template in getattr(kind, "templates", ()) if value is function else ():
+                chooser = getattr(template, "_overload_func", None)
+                if chooser is not None and chooser.__module__ != __name__:
+                    self.add(chooser)
         code = function.__code__
         self.add((code, function.__defaults__, sorted((function.__kwdefaults__ or {}).items())))
         for cell in function.__closure__ or ():
@@ -285,8 +302,11 @@ def names(code: python_types.CodeType) -> list[str]:
 
 
 def is_library(module: str | None) -> bool:
-    """Modules whose version PACKAGE, or numba's own part of the key, already covers."""
-    return (module or "").split(".")[0] in {"math", "numpy", "numba", "builtins", "operator", "functools", "typing"}
+    """Modules whose version or content PACKAGE already covers."""
+    parts = (module or "").split(".")
+    if parts[0] == "rarehmm":
+        return len(parts) > 1 and parts[1] in ("dispatch", "lanes", "kernels")
+    return parts[0] in {"math", "numpy", "numba", "llvmlite", "builtins", "operator", "functools", "typing"}
 
 
 def package_digest() -> str:
@@ -306,7 +326,7 @@ class DigestCache(FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        self._cache_file = Entries(pathlib.Path(self.cache_path), self._impl.filename_base)
+        self._cache_file = Entries(pathlib.Path(self.cache_path), self._impl.filename_base, function)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
@@ -319,7 +339,8 @@ class DigestCache(FunctionCache):
     def save_overload(self, sig: Any, data: Any) -> None:
         for tag in sig:
             if isinstance(tag, Tag) and fingerprint_now(tag.instance_class) != tag.identity[1]:
-                logger.warning("%s was changed after its first use: its kernels are not saved", tag.identity[0])
+                logger.warning("%s was changed after its first use, or uses what cannot be looked through: "
+                               "its kernels are not saved", tag.identity[0])  # fmt: skip
                 return
         try:
             super().save_overload(sig, data)
@@ -333,14 +354,15 @@ class Entries:
     It begins with a digest of key and content: a file that was damaged or renamed is refused.
     """
 
-    def __init__(self, folder: pathlib.Path, base: str) -> None:
-        self.folder, self.base = folder, base
+    def __init__(self, folder: pathlib.Path, base: str, function: Any) -> None:
+        self.folder, self.base, self.function = folder, base, function
 
     def path(self, key: Any) -> pathlib.Path:
         return self.folder / f"{self.base}-{hashlib.sha256(self.full(key)).hexdigest()[:32]}.nbc"
 
     def full(self, key: Any) -> bytes:
-        return f"{PACKAGE} {key}".encode()
+        mine = PACKAGE if self.function.__module__.startswith("rarehmm.") else PACKAGE + fingerprint(self.function)
+        return f"{mine} {key}".encode()
 
     def seal(self, key: Any, content: bytes) -> bytes:
         return hashlib.sha256(self.full(key) + content).digest()

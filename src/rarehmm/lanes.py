@@ -103,6 +103,7 @@ _operator(operator.ne, lambda b, u, v: b.fcmp_unordered("!=", u, v), _mixed(mask
 _operator(
     operator.neg, lambda b, u: b.fsub(ir.Constant(DOUBLES, [-0.0] * LANES), u), [signature(lanes_type, lanes_type)]
 )
+_operator(operator.pos, lambda b, u: u, [signature(lanes_type, lanes_type)])
 for _op, _name in ((operator.and_, "and_"), (operator.or_, "or_")):
     _operator(_op, lambda b, u, v, name=_name: getattr(b, name)(u, v), [signature(mask_type, mask_type, mask_type)])
 _operator(operator.invert, lambda b, u: b.not_(u), [signature(mask_type, mask_type)])

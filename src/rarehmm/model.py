@@ -196,19 +196,20 @@ class Model:
         rows = self.coordinates.log_prior_slope(x, self.n_states, self.priors.transition)
         return np.concatenate([slopes.T.ravel(), rows])
 
-    def pull(self, theta: Array, scores: Array, pairs: Array, first: Array) -> Array:
-        """Gradient (d,) of the log likelihood in theta from its expectations (Fisher's identity).
+    def pull(self, theta: Array, scores: Array, pairs: Array, first: Array | None = None) -> Array:
+        """Gradient (..., d) of the log likelihood in theta from its expectations (Fisher's identity).
 
-        ``scores`` (K, P) in the family's own parameters, ``pairs`` (K, K) expected transitions, ``first`` (K,)
-        expected first states, which pull on the transitions where the start is their stationary law.
+        ``scores`` (..., K, P) in the family's own parameters, ``pairs`` (..., K, K) expected transitions, ``first``
+        (K,) expected first states, which pull on the transitions where the start is their stationary law.
         """
         phi, x = self._parts(theta)
         transition = self.coordinates.unpack(x, self.n_states)
-        slopes = scores * np.where(self._positive, phi, 1.0)
-        rows = pairs - transition * pairs.sum(1, keepdims=True)
-        if self.start is None:
+        slopes = np.swapaxes(scores * np.where(self._positive, phi, 1.0), -1, -2)
+        rows = pairs - transition * pairs.sum(-1, keepdims=True)
+        if self.start is None and first is not None:
             rows = rows + stationary_pull(transition, first)
-        return np.concatenate([slopes.T.ravel(), self.coordinates.pull(x, rows)])
+        flat = slopes.reshape(*slopes.shape[:-2], -1)
+        return np.concatenate([flat, self.coordinates.pull(x, rows)], axis=-1)
 
 
 # ---------------------------------------------------------------- priors by name

@@ -322,7 +322,8 @@ class Pass:
     def chunk(self, y: Array, chunk: blocks.Chunk) -> tuple[Any, ...]:
         """Run the kernel on one chunk: the smallest normaliser, the log likelihood, and the sums over lanes."""
         b, mine, rows = self.blocks, chunk.blocks, slice(chunk.first, chunk.last)
-        layout = Layout(b.first[mine] - chunk.first, b.length[mine], b.fresh[mine], b.stop[mine] - chunk.first)
+        offset = chunk.first
+        layout = Layout(b.first[mine] - offset, b.length[mine], b.begin[mine] - offset, b.stop[mine] - offset)
         seams = Seams(*(messages[mine] for messages in self.seams))
         sums = zeros(*self.sizes)
         try:

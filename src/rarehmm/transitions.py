@@ -79,14 +79,15 @@ def stationary_pull(transition: Array, first: Array) -> Array:
 
 # ---------------------------------------------------------------- coordinates
 class Coordinates(Protocol):
-    """A way of writing a transition matrix as a vector.
+    """A way of writing a transition matrix as a vector, one number for each of the entries ``free`` (rows, columns).
 
-    ``pull`` takes the slope of a function in the logits of the rows, (K, K) with rows that sum to zero, to the slope
-    in the coordinates; ``log_prior`` is the density of the coordinates, Jacobian included, ``log_prior_slope`` its
-    gradient.
+    ``pull`` takes the slope of a function in the logits of the rows, (..., K, K) with rows that sum to zero, to the
+    slope in the coordinates; ``log_prior`` is the density of the coordinates, Jacobian included, and
+    ``log_prior_slope`` its gradient.
     """
 
     def size(self, K: int) -> int: ...
+    def free(self, K: int) -> tuple[IntArray, IntArray]: ...
     def names(self, K: int) -> list[str]: ...
     def pack(self, transition: Array) -> Array: ...
     def unpack(self, x: Array, K: int) -> Array: ...
@@ -138,7 +139,8 @@ class AdditiveLogRatio(NamedTuple):
         return np.asarray(out / out.sum(1, keepdims=True))
 
     def pull(self, x: Array, slope: Array) -> Array:
-        return slope[self.free(len(slope))]
+        rows, columns = self.free(slope.shape[-1])
+        return slope[..., rows, columns]
 
     def log_prior(self, x: Array, K: int, prior: Dirichlet) -> float:
         transition = self.unpack(x, K)
@@ -158,6 +160,10 @@ class ExpandedMean(NamedTuple):
     def size(self, K: int) -> int:
         return K * K
 
+    def free(self, K: int) -> tuple[IntArray, IntArray]:
+        rows, columns = np.indices((K, K)).reshape(2, -1)
+        return rows, columns
+
     def names(self, K: int) -> list[str]:
         return [f"expanded[{j}, {k}]" for j in range(K) for k in range(K)]
 
@@ -169,7 +175,7 @@ class ExpandedMean(NamedTuple):
         return np.asarray(expanded / expanded.sum(1, keepdims=True))
 
     def pull(self, x: Array, slope: Array) -> Array:
-        return slope.ravel() / x
+        return np.asarray(slope.reshape(*slope.shape[:-2], -1) / x)
 
     def log_prior(self, x: Array, K: int, prior: Dirichlet) -> float:
         a = prior.concentration

@@ -428,18 +428,20 @@ def test_a_family_of_a_session_is_cached_until_it_is_edited(box, before):
     assert edited.value != first.value
 
 
-def test_a_class_defined_again_is_another_family(box):
-    again = family("Mine", density="-3.0 * (y - c[0])") + show("Mine()", "Old()")
-    shown = box.probe(family("Mine") + show("Mine()") + "Old = Mine\n" + again)
-    assert all(one.right for one in shown)
-    assert shown[0].value == shown[2].value != shown[1].value
-
-
 def test_classes_of_one_name_are_different_families(box):
-    (box.user / "mine.py").write_text(family("Gaussian"))
-    shown = box.probe("import mine" + show("Gaussian()", "mine.Gaussian()"))
+    """A class defined again in a session, and one with the name of a class of the library."""
+    (box.user / "mine.py").write_text(family("Gaussian", density="-7.0 * (y - c[0])"))
+    again = "Old = Mine\n" + family("Mine", density="-3.0 * (y - c[0])")
+    shown = box.probe(
+        family("Mine")
+        + show("Mine()")
+        + again
+        + show("Mine()", "Old()", "Gaussian()")
+        + "import mine"
+        + show("mine.Gaussian()")
+    )
     assert all(one.right for one in shown)
-    assert shown[0].value != shown[1].value
+    assert len({one.value for one in shown}) == 4
 
 
 def test_helpers_of_one_name_in_the_cache_and_in_the_session(box):
@@ -485,6 +487,39 @@ def test_a_constant_changed_in_a_session_does_not_reach_the_next(box):
     assert shown.right
 
 
+OVERLOAD = """
+from numba.extending import overload
+def twice(z):
+    return 2.0 * z
+@overload(twice)
+def _(z):
+    return lambda z: z + z
+"""
+
+
+def test_an_edited_overload_of_a_helper_is_compiled_again(box):
+    (box.user / "mine.py").write_text(family("Mine", head=OVERLOAD, density="-twice(y - c[0])"))
+    (first,) = box.probe("import mine" + show("mine.Mine()"))
+    assert first.right
+    assert box.probe("import mine" + show("mine.Mine()")) == [first._replace(source="hit")]
+    edit(box.user / "mine.py", "z + z", "z - 7.0")
+    (shown,) = box.probe("import mine" + show("mine.Mine()"))
+    assert shown.source == "miss"
+    assert shown.value != first.value
+
+
+def test_a_kernel_in_the_file_of_a_user_is_compiled_again(box):
+    (box.user / "mine.py").write_text(family("Mine"))
+    (box.user / "slopes.py").write_text("SHARP = 1.0\n" + SLOPES.replace("score(family", "SHARP * score(family"))
+    first, second = (box.probe("import mine\n" + SHOW_SLOPES)[0] for _ in range(2))
+    assert first.right
+    assert second == first._replace(source="hit")
+    edit(box.user / "slopes.py", "SHARP = 1.0", "SHARP = 3.0")
+    (shown,) = box.probe("import mine\n" + SHOW_SLOPES)
+    assert shown.source == "miss"
+    assert shown.value != first.value
+
+
 # ---------------------------------------------------------------- refusals
 def test_a_function_attached_after_first_use_is_refused(box):
     late = "@compiled(score, Mine)\ndef _(family, y, c):\n    return y, y\n"
@@ -512,21 +547,23 @@ def test_a_family_that_no_longer_compiles_is_not_taken_from_the_cache(box):
 
 # ---------------------------------------------------------------- damaged, swapped and unwritable files
 def test_damaged_files_are_compiled_again(box, before):
-    (empty,), (short,), (garbage,) = (box.entries(text) for text in ("gaussian.Ga", "poisson.Po", "student_t.St"))
+    families = ("Gaussian()", "Poisson()", "StudentT(4.0)", "constant")
+    program = show(*BUILT_IN) + show_mine("constant")
+    names = "gaussian.Gaussian[", "poisson.Poisson[", "student_t.StudentT[", "my_constant.My_constant["
+    (empty,), (short,), (wrong,), (garbage,) = map(box.entries, names)
     empty.write_bytes(b"")
     short.write_bytes(short.read_bytes()[:-1000])
+    wrong.write_bytes(one_wrong_bit(wrong.read_bytes()))
     garbage.write_bytes(b"garbage" * 1000)
-    assert box.probe(show(*BUILT_IN)) == [before[one] for one in BUILT_IN]
-    assert box.probe(show(*BUILT_IN)) == [before[one]._replace(source="hit") for one in BUILT_IN]
+    assert box.probe(program) == [before[one] for one in families]
+    assert box.probe(program) == [before[one]._replace(source="hit") for one in families]
 
 
-def test_one_wrong_bit_is_noticed(box, before):
-    (file,) = box.entries("student_t.StudentT[")
-    good = struct.pack("<d", math.log(2.0))  # in the machine code of a logarithm
-    wrong = bytes([*good[:6], good[6] ^ 1, good[7]])
-    assert good in file.read_bytes()
-    file.write_bytes(file.read_bytes().replace(good, wrong))
-    assert box.probe(show("StudentT(4.0)")) == [before["StudentT(4.0)"]]
+def one_wrong_bit(data):
+    """In a constant of the machine code of a logarithm."""
+    good = struct.pack("<d", math.log(2.0))
+    assert good in data
+    return data.replace(good, bytes([*good[:6], good[6] ^ 1, good[7]]))
 
 
 def test_files_of_two_families_swapped(box, before):

@@ -25,7 +25,7 @@ FUNCTIONS = {
     "square": lambda v: 2 * v**2,
     "cube": lambda v: v**3,
     "inverse power": lambda v: v**-2,
-    "arithmetic": lambda v: -(3 - v) * v / 7 + 1,
+    "arithmetic": lambda v: -(3 - +v) * v / 7 + 1,
 }
 
 

@@ -16,7 +16,8 @@ kernels, on lanes of 16 doubles:
 * ``score(family, y, c)``: its derivatives in phi, a tuple;
 * ``statistics(family, y, c)``, if the family has an M-step: what that needs the expectations of, a tuple; then also
   a method ``maximise(phi, counts, sums, priors)``: parameters (K, P) that raise the expected log posterior, given
-  the old ones, the expected counts (K,) and sums of the statistics (K, Q), and the prior of each parameter.
+  the old ones, the expected counts (K,) and sums of the statistics (K, Q), and the prior of each parameter;
+* ``estimate(y, weight)``, to start from labels: parameters (P,) of one state from its observations (n,), weighted.
 
 A missing observation (NaN) never reaches these functions' results.  Coordinates, Jacobians, gradients, priors,
 decoding and simulation come for free.

@@ -28,6 +28,11 @@ class Gaussian(NamedTuple):
     def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
         return np.asarray(rng.standard_normal(len(states)) * np.sqrt(phi[:, 1])[states] + phi[states, 0])
 
+    def estimate(self, y: Array, weight: Array) -> Array:
+        """Weighted mean and variance of the observations of one state."""
+        mean = np.average(y, weights=weight)
+        return np.array([mean, np.average((y - mean) ** 2, weights=weight)])
+
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
         """M-step, mean first, then variance given it; a state without observations or prior stays."""
         mean = best_mean(sums[:, 0] + counts * phi[:, 0], counts, phi[:, 1], priors[0])

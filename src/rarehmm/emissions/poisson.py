@@ -29,6 +29,10 @@ class Poisson(NamedTuple):
     def constant(self, y: Array) -> Array:
         return np.asarray(-gammaln(y + 1.0))
 
+    def estimate(self, y: Array, weight: Array) -> Array:
+        """Weighted mean of the observations of one state."""
+        return np.array([np.average(y, weights=weight)])
+
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
         """M-step; a state without observations or prior stays."""
         new = best_rate(sums[:, 0], counts, priors[0])[:, None]

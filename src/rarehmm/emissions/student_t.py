@@ -33,6 +33,11 @@ class StudentT(NamedTuple):
     def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
         return np.asarray(rng.standard_t(self.nu, len(states)) * np.sqrt(phi[:, 1])[states] + phi[states, 0])
 
+    def estimate(self, y: Array, weight: Array) -> Array:
+        """Weighted mean and variance of the observations of one state, as in the paper's Table 1."""
+        mean = np.average(y, weights=weight)
+        return np.array([mean, np.average((y - mean) ** 2, weights=weight)])
+
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
         """M-step, mean first, then scale given it; a state without observations or prior stays."""
         weight, first, second = sums.T  # expected precision weights u, u z, u z^2

@@ -11,7 +11,7 @@ import numpy as np
 from rarehmm.dispatch import inner, kernel
 from rarehmm.kernels.messages import backward, forward, smooth
 from rarehmm.lanes import LANES, store
-from rarehmm.series import Array, BoolArray, IntArray
+from rarehmm.series import Array, IntArray
 
 
 class Layout(NamedTuple):
@@ -19,7 +19,7 @@ class Layout(NamedTuple):
 
     first: IntArray
     length: IntArray
-    fresh: BoolArray
+    begin: IntArray
     stop: IntArray
 
 
@@ -53,14 +53,14 @@ def fill(y, layout, low, halo, n, g):
     for w in range(LANES):
         i = low + w
         begin, end, row = 0, 0, 0  # an idle lane is all padding
-        g.fresh[0, w], g.steps[0, w] = 0.0, 0.0
+        g.begin[0, w], g.steps[0, w], g.weight[0, w] = -1.0, 0.0, 0.0
         if i < len(layout.first):
             row = layout.first[i] - halo
-            begin = halo if layout.fresh[i] else 0
+            begin = max(0, layout.begin[i] - row)
             end = min(n, layout.stop[i] - row)
-            g.fresh[0, w] = 1.0 if layout.fresh[i] else 0.0
-            g.steps[0, w] = layout.length[i]
-        shortest = min(shortest, int(g.steps[0, w]))
+            g.begin[0, w] = layout.begin[i] - row
+            g.steps[0, w], g.weight[0, w] = layout.length[i], 1.0
+            shortest = min(shortest, layout.length[i])
         for d in range(y.shape[1]):
             for t in range(begin):
                 g.y[t, d, w] = np.nan

@@ -37,17 +37,18 @@ class Point(NamedTuple):
 
 
 class Group(NamedTuple):
-    """One group of lanes at work.
+    """One group of lanes at work, all arrays with LANES last.
 
-    ``y`` (n, D) observations; ``fresh`` (1,) 1 where a sequence begins at the core, else 0; ``steps`` (1,) length of
-    each lane's core, the rest of the group's is padding; ``p`` (n, K) densities relative to the largest; ``a``
-    (n + 1, K) filter; ``scale`` (n,) its normalisers; ``top`` (n,) the largest log density; ``b``, ``pb`` (1, K)
-    backward message; all with LANES last.
+    ``y`` (n, D) observations; ``begin`` (1,) the step at which a lane's sequence begins, negative if before; ``steps``
+    (1,) length of each lane's core, the rest of the group's is padding; ``weight`` (1,) of each lane; ``p`` (n, K)
+    densities relative to the largest; ``a`` (n + 1, K) filter; ``scale`` (n,) its normalisers; ``top`` (n,) the largest
+    log density; ``b``, ``pb`` (1, K) backward message.
     """
 
     y: Array
-    fresh: Array
+    begin: Array
     steps: Array
+    weight: Array
     p: Array
     a: Array
     scale: Array
@@ -59,7 +60,7 @@ class Group(NamedTuple):
 def group(n: int, D: int, K: int) -> Group:
     """Room for groups of up to n steps."""
     one = lane_array
-    return Group(one(n, D), one(1), one(1), one(n, K), one(n + 1, K), one(n), one(n), one(1, K), one(1, K))
+    return Group(one(n, D), one(1), one(1), one(1), one(n, K), one(n + 1, K), one(n), one(n), one(1, K), one(1, K))
 
 
 # ---------------------------------------------------------------- observations
@@ -117,7 +118,7 @@ specialise(gather, gather, lambda total, k, parts, gamma, ok: gather if len(part
 # ---------------------------------------------------------------- messages
 @inner
 def forward(family, point, g, first, last, n, every):
-    """Densities and filter over [0, n) from the message a[0]; ``first`` is where fresh lanes begin with ``start``.
+    """Densities and filter over [0, n) from the message a[0]; a sequence that begins on the way does so with ``start``.
 
     a[t + 1, k] = scale[t] p[t, k] sum_j a[t, j] P[j, k].  Densities are relative to the largest among the states in
     reach.  Returns the log likelihood of the core in each lane, and the smallest normaliser that was met: densities
@@ -135,8 +136,8 @@ def forward(family, point, g, first, last, n, every):
             s = load(g.a, (t, 0)) * transition[0, k]
             for j in range(1, K):
                 s = s + load(g.a, (t, j)) * transition[j, k]
-            if t == first:
-                s = np.where(load(g.fresh, (0,)) > 0.0, point.start[k], s)
+            if t <= first:
+                s = np.where(load(g.begin, (0,)) == float(t), point.start[k], s)
             v = log_density(family, x, take(template, point.c, k))
             top = np.where((v > top) & (s > 0.0), v, top)
             store(g.a, (t + 1, k), s)
@@ -193,8 +194,8 @@ def smooth(family, point, g, first, last, shortest, sums, want_statistics, keep)
     """Backward through the core, adding expected scores, statistics, transitions and first states to ``sums``.
 
     With gamma_t(k) = a[t + 1, k] b[k] and the transition xi_t(j, k) = a[t, j] P[j, k] pb[k]: the message is scaled
-    once so that sum_k a b = 1, and the filter's own scales keep it so.  ``pairs`` is left without the factor P.  If
-    ``keep``, the gammas take the place of the filter in ``a``.
+    once so that sum_k a b = weight, and the filter's own scales keep it so.  ``pairs`` is left without the factor P.
+    If ``keep``, the gammas take the place of the filter in ``a``.
     """
     transition = point.transition
     K = transition.shape[0]
@@ -202,7 +203,7 @@ def smooth(family, point, g, first, last, shortest, sums, want_statistics, keep)
     z = splat(0.0)
     for k in range(K):
         z = z + load(g.a, (last, k)) * load(g.b, (0, k))
-    z = 1.0 / z
+    z = load(g.weight, (0,)) / z
     for k in range(K):
         store(g.b, (0, k), load(g.b, (0, k)) * z)
     for t in range(last - 1, first - 1, -1):
@@ -216,7 +217,8 @@ def smooth(family, point, g, first, last, shortest, sums, want_statistics, keep)
             if keep:
                 store(g.a, (t + 1, k), gamma)
             if t == first:
-                store(sums.first, (k,), load(sums.first, (k,)) + gamma * load(g.fresh, (0,)))
+                begins = load(g.begin, (0,)) == float(first)
+                store(sums.first, (k,), load(sums.first, (k,)) + np.where(begins, gamma, 0.0))
             slopes = score(family, x, take(template, point.c, k))
             gather(sums.scores, k, slopes, gamma, ok)
             if want_statistics:
@@ -229,7 +231,8 @@ def smooth(family, point, g, first, last, shortest, sums, want_statistics, keep)
             store(g.b, (0, j), np.where(load(g.a, (t, j)) > 0.0, s, 0.0))
         if t == first:  # no transition leads into the first state of a sequence
             for k in range(K):
-                store(g.pb, (0, k), load(g.pb, (0, k)) * (1.0 - load(g.fresh, (0,))))
+                begins = load(g.begin, (0,)) == float(first)
+                store(g.pb, (0, k), np.where(begins, 0.0, load(g.pb, (0, k))))
         if t - first >= shortest:  # nor into padding
             live = load(g.steps, (0,)) > float(t - first)
             for k in range(K):

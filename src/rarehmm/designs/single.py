@@ -1,0 +1,14 @@
+"""One weight a window for all components (the paper's Proposition 1)."""
+
+import numpy as np
+
+from rarehmm.designs import Design, design
+from rarehmm.gradients import WindowSums
+from rarehmm.model import Model
+from rarehmm.series import Array
+
+
+def single(model: Model, theta: Array, sums: WindowSums, eta: float = 0.1) -> Design:
+    r""":math:`a_n \propto \bigl(\sum_i g_{ni}^2\bigr)^{1/2}`, the norm of the window's gradient in theta."""
+    gradients = model.pull(theta, sums.scores, sums.pairs)
+    return design(np.linalg.norm(gradients, axis=1)[None], eta)

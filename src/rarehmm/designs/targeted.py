@@ -1,0 +1,22 @@
+"""One row of weights for each component, by counts (the paper's Corollary 1, made safe away from the mode).
+
+The printed weights of a mean vanish for a window whose own mean is the overall one, although its gradient does not once
+theta has moved.  Counts do not, and it is they that reproduce the paper's table.
+"""
+
+import numpy as np
+
+from rarehmm.designs import Design, design
+from rarehmm.gradients import WindowSums
+from rarehmm.model import Model
+from rarehmm.series import Array
+
+
+def targeted(model: Model, theta: Array, sums: WindowSums, eta: float = 0.1) -> Design:
+    r"""For parameters of state k its count :math:`c_{nk}`; for transitions :math:`\xi_{njk} + P_{jk} n_{nj}`."""
+    P = len(model.family.parameters)
+    transition = model.unpack(theta).transition
+    emission = np.tile(sums.counts.T, (P, 1))  # (P K, N), all states of the first parameter first
+    pairs = sums.pairs + transition * sums.pairs.sum(-1, keepdims=True)
+    rows, columns = model.coordinates.free(model.n_states)
+    return design(np.concatenate([emission, pairs[:, rows, columns].T]), eta)

@@ -1,0 +1,64 @@
+"""Windows: where subsequences and their buffers lie.  Index arithmetic, no data.
+
+Windows n = 0, ..., N - 1 cover ``W = 2 L + 1`` observations each (L the half-width), one after the other; the last one
+of a sequence may be shorter.  A window is read with B observations of buffer on each side, cut at the ends of its
+sequence.
+"""
+
+import math
+
+import numpy as np
+
+from rarehmm.series import Array, IntArray, Series
+
+
+class Windows:
+    """The windows of a series, by half-width L and buffer B.
+
+    Attributes: ``length`` W = 2 L + 1, ``count`` N.
+    """
+
+    def __init__(self, series: Series, half_width: int, buffer: int) -> None:
+        for name, value in (("half_width", half_width), ("buffer", buffer)):
+            if not isinstance(value, int | np.integer) or value < 1:
+                raise ValueError(f"{name} is {value}; it must be a whole number from 1.")
+        self.half_width, self.buffer, self.length = int(half_width), int(buffer), 2 * int(half_width) + 1
+        longest = int(np.diff(series.bounds).max())
+        if self.length > longest:
+            raise ValueError(
+                f"a window of half-width {half_width} has {self.length} observations and the longest sequence "
+                f"{longest}; use a half-width of at most {(longest - 1) // 2}."
+            )
+        self.bounds = series.bounds
+        per_sequence = -(-np.diff(self.bounds) // self.length)
+        self.before = np.concatenate([[0], np.cumsum(per_sequence)])  # windows before each sequence
+        self.count = int(self.before[-1])
+
+    def place(self, n: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """First observation and length of windows ``n``, begin and end of their sequences."""
+        sequence = np.searchsorted(self.before, n, side="right") - 1
+        begin, stop = self.bounds[sequence], self.bounds[sequence + 1]
+        first = begin + (n - self.before[sequence]) * self.length
+        return first, np.minimum(self.length, stop - first), begin, stop
+
+    def of_each(self) -> IntArray:
+        """The window (T,) in which each observation lies."""
+        _, length, _, _ = self.place(np.arange(self.count))
+        return np.repeat(np.arange(self.count), length)
+
+
+def suggested_buffer(transition: Array, accuracy: float = 0.05) -> int:
+    r"""Steps after which the chain has forgotten where it was, up to ``accuracy`` (the paper's section 2.2).
+
+    The influence of the past falls as :math:`\rho^B`, :math:`\rho` the second largest modulus of the eigenvalues of
+    the transition matrix.  Observations make it forget faster; so this is an upper bound where they tell states apart.
+    """
+    moduli = np.sort(np.abs(np.linalg.eigvals(transition)))[::-1]
+    rho = float(moduli[1]) if len(moduli) > 1 else 0.0
+    if rho < accuracy:
+        return 1
+    if rho >= 1 - 1e-9:
+        raise ValueError(
+            "the transition matrix never forgets its past (second eigenvalue 1): no buffer is long enough."
+        )
+    return max(1, math.ceil(math.log(accuracy) / math.log(rho)))

@@ -1,0 +1,152 @@
+"""Designs: the paper's table falls out of the generic formula, and counts stay good away from the mode."""
+
+import numpy as np
+import pytest
+from examples import FAMILIES, model_of, paper_series, parameters_of
+
+import rarehmm as rh
+from rarehmm.designs import Design, check_positive, design
+from rarehmm.designs.printed import printed
+from rarehmm.designs.single import single
+from rarehmm.designs.targeted import targeted
+from rarehmm.designs.uniform import uniform
+from rarehmm.gradients import mean_square_error, window_gradients
+from rarehmm.initial import from_labels, label_sums
+from rarehmm.windows import Windows
+
+
+def labelled(family, T=203, seed=0):
+    """A simulated series with its true states as labels: model, series, windows, labels, theta, window sums."""
+    rng = np.random.default_rng(seed)
+    model = model_of(family, 3)
+    y, labels = rh.simulate(rng, model, parameters_of(rng, model, gap=3.0), T)
+    y[rng.random(T) < 0.1] = np.nan
+    series = rh.Series(y)
+    windows = Windows(series, 2, 5)
+    plug_in = from_labels(model, series, labels)
+    return model, y, windows, labels, plug_in, label_sums(model, plug_in, series, windows, labels)
+
+
+def table_one(family, y, windows, labels, phi):
+    """The paper's Table 1, written out: weights (N, K) of the mean and of the variance."""
+    N, K = windows.count, len(phi)
+    mean, variance = np.zeros((N, K)), np.zeros((N, K))
+    for n, k in np.ndindex(N, K):
+        first, length, _, _ = windows.place(np.array([n]))
+        inside = slice(int(first[0]), int(first[0] + length[0]))
+        mine = y[inside][(labels[inside] == k) & ~np.isnan(y[inside])]
+        everyone = y[(labels == k) & ~np.isnan(y)]
+        centre, s2, c = everyone.mean(), everyone.var(), len(mine)
+        if c == 0:
+            continue
+        if isinstance(family, rh.StudentT):
+            z, nu = mine - centre, family.nu
+            mean[n, k] = abs(((nu + 1) * z / s2 / (nu + z**2 / s2)).sum())
+            variance[n, k] = abs((nu * (z**2 - s2) / (nu * s2**2 + s2 * z**2)).sum())
+        else:
+            mean[n, k] = c * abs(mine.mean() - centre)
+            variance[n, k] = c * abs(((mine - centre) ** 2).mean() - s2)
+    return mean, variance
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: type(f).__name__)
+def test_the_printed_table_falls_out_of_the_score(family):
+    model, y, windows, labels, plug_in, sums = labelled(family)
+    found = printed(model, model.pack(plug_in), sums, eta=0.0).probabilities
+    mean, variance = table_one(family, y, windows, labels, plug_in.phi)
+    expected = [mean] if isinstance(family, rh.Poisson) else [mean, variance]
+    for i, weights in enumerate(expected):
+        for k in range(3):
+            np.testing.assert_allclose(found[3 * i + k], weights[:, k] / weights[:, k].sum(), rtol=1e-9, atol=1e-12)
+
+
+def test_the_second_printed_weight_of_a_variance():
+    model, y, windows, labels, plug_in, sums = labelled(rh.Gaussian())
+    found = printed(model, model.pack(plug_in), sums, eta=0.0, second_variance=True).probabilities
+    window = windows.of_each()
+    for k, (mean, s2) in enumerate(plug_in.phi):
+        mine = (labels == k) & ~np.isnan(y)
+        c = np.bincount(window[mine], minlength=windows.count)
+        S2 = np.bincount(window[mine], weights=(y[mine] - mean) ** 2, minlength=windows.count) / np.maximum(c, 1)
+        weights = c * np.sqrt(s2 + S2)
+        np.testing.assert_allclose(found[3 + k], weights / weights.sum(), rtol=1e-9)
+    other, *_, at, sums = labelled(rh.Poisson())
+    with pytest.raises(ValueError, match="for Gaussian emissions, not for Poisson"):
+        printed(other, other.pack(at), sums, second_variance=True)
+
+
+def test_transitions_are_counted_into_the_window_they_lead_to():
+    model, _, windows, labels, plug_in, sums = labelled(rh.Gaussian())
+    window = windows.of_each()
+    for n, j, k in [(0, 0, 0), (3, 1, 2), (7, 2, 1), (40, 0, 1)]:
+        inside = np.nonzero(window == n)[0]
+        counted = sum(t > 0 and labels[t - 1] == j and labels[t] == k for t in inside)
+        assert sums.pairs[n, j, k] == counted
+    assert sums.pairs.sum() == len(labels) - 1
+    theta = model.pack(plug_in)
+    names = model.component_names
+    i = names.index("log transition[0, 1] / transition[0, 0]")
+    weights = sums.pairs[:, 0, 1] + plug_in.transition[0, 1] * sums.pairs[:, 0].sum(1)
+    np.testing.assert_allclose(targeted(model, theta, sums, eta=0.0).probabilities[i], weights / weights.sum())
+    weights = sums.pairs[:, 0, 1]
+    np.testing.assert_allclose(printed(model, theta, sums, eta=0.0).probabilities[i], weights / weights.sum())
+
+
+def test_designs_are_probabilities_with_a_uniform_share():
+    model, _, windows, _, plug_in, sums = labelled(rh.Gaussian())
+    theta = model.pack(plug_in)
+    for found in (
+        uniform(windows),
+        single(model, theta, sums),
+        targeted(model, theta, sums),
+        printed(model, theta, sums),
+    ):
+        np.testing.assert_allclose(found.probabilities.sum(1), 1.0)
+        assert len(found.probabilities) in (1, model.size)
+        check_positive(found)
+    assert targeted(model, theta, sums, eta=0.1).probabilities.min() >= 0.1 / windows.count * (1 - 1e-12)
+    with pytest.raises(ValueError, match="mix with a uniform share"):
+        check_positive(targeted(model, theta, sums, eta=0.0))
+
+
+def test_bad_weights_are_refused():
+    with pytest.raises(ValueError, match="window 1 in row 0 is nan"):
+        design(np.array([[1.0, np.nan]]), 0.1)
+    with pytest.raises(ValueError, match="window 0 in row 1 is -1"):
+        design(np.array([[1.0, 2.0], [-1.0, 2.0]]), 0.1)
+    with pytest.raises(ValueError, match="eta is 2"):
+        design(np.ones((1, 2)), 2)
+    assert design(np.array([[0.0, 0.0]]), 0.0) == Design(pytest.approx(np.full((1, 2), 0.5)))
+
+
+@pytest.mark.jit
+def test_the_papers_gradient_errors():
+    """Section 4.6, T = 1e5, L = 2, M = 1: counts have the paper's 480 at every distance; uniform windows far more."""
+    errors = {}
+    for seed in range(10):
+        model, parameters, y, states = paper_series(np.random.default_rng(seed), 100_000)
+        series = rh.Series(y)
+        windows = Windows(series, 2, 5)
+        plug_in = from_labels(model, series, states)
+        sums, at = label_sums(model, plug_in, series, windows, states), model.pack(plug_in)
+        rare = model.component_names.index("mean[2]")
+        designs = {
+            "uniform": uniform(windows),
+            "counts": targeted(model, at, sums, eta=0.0),
+            "mixed": targeted(model, at, sums),
+            "printed": printed(model, at, sums, eta=0.0),
+        }
+        for distance in (0, 3):
+            moved = parameters._replace(phi=parameters.phi + np.array([[0, 0], [0, 0], [distance, 0]]))
+            gradients = window_gradients(model, model.pack(moved), series, windows)
+            for name, found in designs.items():
+                error = np.sqrt(mean_square_error(gradients, found.probabilities)[rare])
+                errors.setdefault((name, distance), []).append(error)
+    mean = {key: np.mean(value) for key, value in errors.items()}
+    assert mean["counts", 0] == pytest.approx(498, rel=0.04)
+    assert mean["counts", 3] == pytest.approx(mean["counts", 0], rel=1e-6)
+    assert mean["uniform", 0] > 6 * mean["counts", 0]
+    assert mean["uniform", 3] > 19 * mean["counts", 3]
+    assert mean["mixed", 0] < 1.07 * mean["counts", 0]
+    assert mean["mixed", 3] < 1.5 * mean["counts", 3]
+    assert mean["printed", 3] > 5 * mean["counts", 3]  # what is printed degrades away from the mode
