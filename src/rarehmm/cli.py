@@ -14,7 +14,9 @@ import rarehmm as rh
 from rarehmm import plots
 from rarehmm.dispatch import cached_files
 from rarehmm.emissions import families
+from rarehmm.gradients import window_sums
 from rarehmm.model import Priors
+from rarehmm.windows import Windows
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Bayesian hidden Markov models with rare states.")
 cache = typer.Typer(no_args_is_help=True, help="Compiled kernels on disk.")
@@ -76,6 +78,7 @@ def warm_up() -> None:
         rh.log_posterior(model, model.pack(point), series)
         rh.smooth(model, point, series, sequential=True)
         rh.decode(model, point, series)
+        window_sums(model, point, series, Windows(series, 2, 2))
         console.print(f"  {name}")
     files = list(cached_files())
     console.print(f"{len(files)} kernels, {sum(f.stat().st_size for f in files) / 1e6:.1f} MB, in {files[0].parent}"

@@ -33,6 +33,8 @@ def test_warm_up_compiles_everything_and_cache_clear_removes_it(tmp_path):
     assert len(compiled) >= 9
     program = """
 import numpy as np, rarehmm as rh, rarehmm.dispatch as d
+from rarehmm.gradients import window_sums
+from rarehmm.windows import Windows
 for family in (rh.Gaussian(), rh.StudentT(7), rh.Poisson()):
     priors = rh.Priors(tuple(rh.Normal(0, 1) for _ in family.parameters))
     model = rh.Model(family, 4, priors)
@@ -41,6 +43,7 @@ for family in (rh.Gaussian(), rh.StudentT(7), rh.Poisson()):
     series = rh.Series(y)
     rh.log_posterior(model, model.pack(point), series), rh.decode(model, point, series)
     rh.smooth(model, point, series), rh.filter_states(model, point, series, sequential=True)
+    window_sums(model, point, series, Windows(series, 5, 3))
 assert not sum(sum(k.stats.cache_misses.values()) for k in d.KERNELS)
 """
     again = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, **box})
