@@ -72,6 +72,28 @@ def forward_backward(logp, transition, start):
     return tuple(np.asarray(v, dtype=float) for v in (predictive.sum(), a, a * b, pairs, predictive))
 
 
+def in_logs(logp, transition, start):
+    """log p(y), filter, smoothing, pairs, predictive densities, every quantity kept as a logarithm."""
+    T, K = logp.shape
+    top = logp.max(1)
+    logp = logp - top[:, None]  # against rounding
+    with np.errstate(divide="ignore"):
+        log_P, log_start = np.log(transition), np.log(start)
+    alpha, beta = np.empty((T, K)), np.zeros((T, K))
+    alpha[0] = log_start + logp[0]
+    for t in range(1, T):
+        alpha[t] = logsumexp(alpha[t - 1][:, None] + log_P, axis=0) + logp[t]
+    for t in range(T - 2, -1, -1):
+        beta[t] = logsumexp(log_P + logp[t + 1] + beta[t + 1], axis=1)
+    total = logsumexp(alpha[-1])
+    pairs = np.zeros((K, K))
+    for t in range(1, T):
+        pairs += np.exp(alpha[t - 1][:, None] + log_P + logp[t] + beta[t] - total)
+    running = logsumexp(alpha, axis=1)
+    predictive = np.diff(running, prepend=0.0) + top
+    return total + top.sum(), np.exp(alpha - running[:, None]), np.exp(alpha + beta - total), pairs, predictive
+
+
 def scores(family, y, phi, gamma):
     """Expected scores (K, P) by central differences of SciPy's densities."""
     out = np.empty(phi.shape)

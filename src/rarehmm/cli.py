@@ -52,7 +52,7 @@ def demo(
 
     table = Table("state", "mean", "share of time", "visits", "decoded right", title="The three regimes")
     for k in range(3):
-        visits = int(np.sum((states == k) & (np.roll(states, 1) != k)))
+        visits = int(np.sum(np.diff((states == k).astype(int), prepend=0) == 1))
         right = f"{np.mean(path[states == k] == k):.2%}" if visits else "-"
         name = f"{k} (rare)" if k == rare else str(k)
         table.add_row(name, f"{truth.phi[k, 0]:g}", f"{np.mean(states == k):.3%}", f"{visits:,}", right)
@@ -78,6 +78,7 @@ def warm_up() -> None:
         rh.log_posterior(model, model.pack(point), series)
         rh.smooth(model, point, series, sequential=True)
         rh.decode(model, point, series)
+        rh.smooth(model, model.natural(point.phi, np.eye(2)), series)  # in logarithms
         window_sums(model, point, series, Windows(series, 2, 2))
         console.print(f"  {name}")
     files = list(cached_files())

@@ -10,6 +10,7 @@ library's compiled sources (``PACKAGE``), the types of the arguments, and in the
 fingerprint of everything that the family's functions reach.  Edit a family and its type is another one.
 """
 
+import contextlib
 import enum
 import functools
 import hashlib
@@ -66,6 +67,20 @@ def warn_unwritable() -> None:
         "no folder for compiled kernels is writable: they are compiled in every process. "
         "Set NUMBA_CACHE_DIR to one that is."
     )
+
+
+@contextlib.contextmanager
+def explained(who: str) -> Iterator[None]:
+    """Around a call of a kernel: what cannot be compiled is the family's doing, and is said in a few words."""
+    try:
+        yield
+    except numba.core.errors.NumbaError as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = next((line for line in lines if ">>>" in line or "lanes" in line or "mask" in line), lines[0])
+        raise TypeError(
+            f"the functions of {who} cannot be compiled ({reason.removeprefix('>>> ')}). Inside them use arithmetic, "
+            "np.exp, np.log, np.sqrt, np.abs, np.where, np.maximum and powers; rarehmm.lanes.lanewise for the rest."
+        ) from error
 
 
 def inner(function: Callable[..., Any]) -> Callable[..., Any]:

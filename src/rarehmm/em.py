@@ -4,18 +4,20 @@ The mode is that of the density of theta (logarithms of positive parameters, log
 included: ``P = (xi + alpha) / sum``, ``s2 = (b + SSE / 2) / (a + n / 2)``, and so on (see ``priors``).
 """
 
+import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
 
-from rarehmm.model import Model, Parameters
+from rarehmm.model import Model, Parameters, check_learnable
 from rarehmm.passes import Expectations, expectations
 from rarehmm.series import Array, Series
 from rarehmm.transitions import AdditiveLogRatio, stationary, stationary_pull
 
-SMALLEST = 1e-300  # transition probabilities that EM drives to zero stop here
+SMALLEST = 1e-100  # transition probabilities that EM drives to zero stop here
 
 
 class Climb(NamedTuple):
@@ -92,32 +94,48 @@ def climb(
     start: Parameters,
     *,
     steps: int = 500,
-    tolerance: float = 1e-8,
+    tolerance: float = 1e-6,
     free_start: bool = False,
     threads: int | None = None,
     watch: Callable[[int, float], None] | None = None,
 ) -> Climb:
-    """EM steps from ``start`` until one gains less than ``tolerance`` per observation and step, or ``steps`` are done.
+    """EM steps from ``start`` until one gains less than ``tolerance`` in log posterior, or ``steps`` are done.
 
-    ``free_start`` also estimates the law of the first state (of all sequences together).  The log posterior never
-    falls by more than rounding; ``watch(step, log_posterior)`` is told of each step.
+    The log posterior is that in logarithms and log ratios, whatever the model's coordinates.  ``free_start`` also
+    estimates the law of the first state (of all sequences together).  ``watch(step, log_posterior)`` is told of each
+    step.  A log posterior that falls, as when a state without a prior collapses onto one observation, ends the climb
+    with a warning at the best point.
     """
     if not has_m_step(model):
         raise TypeError(f"{model.name} has no M-step (no 'maximise'): its modes are found by gradients.")
-    here, trace = start, []
+    if steps < 1:
+        raise ValueError(f"steps is {steps}; at least one is needed.")
+    check_learnable(model.family, model.n_states, series)
+    model = replace(model, coordinates=AdditiveLogRatio())
+    here, best, trace = start, start, []
     for step in range(steps):
         found = expectations(model, here, series, with_statistics=True, threads=threads)
-        trace.append(found.log_likelihood + log_prior(model, here))
+        trace.append(found.log_likelihood + model.log_prior(model.pack(bounded(here))))
         if watch is not None:
             watch(step, trace[-1])
-        if step > 0 and trace[-1] - trace[-2] < tolerance * max(1.0, len(series) * 1e-6):
+        gain = trace[-1] - trace[-2] if step > 0 else np.inf
+        if gain < -1e-9 * max(1.0, abs(trace[-1])):
+            warnings.warn(
+                f"EM fell by {-gain:.3g} in step {step}: a state has collapsed. Use priors, or fewer states.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return Climb(best, trace[-2], np.array(trace[:-1]), False)
+        best = here
+        if gain < tolerance:
             return Climb(here, trace[-1], np.array(trace), True)
-        here = m_step(model, here, found)
-        if free_start:
-            here = here._replace(start=found.first / found.first.sum())
-    return Climb(here, trace[-1], np.array(trace), False)
+        if step < steps - 1:
+            here = m_step(model, here, found)
+            if free_start:
+                here = here._replace(start=found.first / found.first.sum())
+    return Climb(best, trace[-1], np.array(trace), False)
 
 
-def log_prior(model: Model, parameters: Parameters) -> float:
-    """Log prior density of theta at parameters in their own units."""
-    return model.log_prior(model.pack(parameters))
+def bounded(parameters: Parameters) -> Parameters:
+    """The same with transitions away from zero, for their logarithms."""
+    return parameters._replace(transition=rows(parameters.transition))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rarehmm import blocks
+from rarehmm.dispatch import explained
 from rarehmm.kernels.full_pass import Layout
 from rarehmm.kernels.messages import group, zeros
 from rarehmm.kernels.window_pass import window_pass
@@ -43,7 +44,8 @@ def window_sums(
         layout = Layout(first - chunk.first, length, begin - chunk.first, stop - chunk.first)
         room, sums = group(n, y.shape[1], K), zeros(K, P, n_statistics(model, point))
         found = WindowSums(*(np.empty((len(mine), *o.shape[1:])) for o in out))
-        window_pass(model.family, point, law, windows.buffer, windows.length, y, layout, room, sums, *found)
+        with explained(model.name):
+            window_pass(model.family, point, law, windows.buffer, windows.length, y, layout, room, sums, *found)
         for whole, part in zip(out, found, strict=True):
             whole[mine] = part
 

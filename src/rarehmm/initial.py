@@ -7,7 +7,7 @@ import numpy as np
 
 from rarehmm.emissions import columns, prepare, score
 from rarehmm.gradients import WindowSums
-from rarehmm.model import Model, Parameters, no_priors
+from rarehmm.model import Model, Parameters, check_labels, no_priors
 from rarehmm.passes import decode
 from rarehmm.series import Array, IntArray, Series
 from rarehmm.windows import Windows
@@ -105,7 +105,7 @@ def segmental_labels(model: Model, series: Series, labels: IntArray, steps: int 
 def from_labels(model: Model, series: Series, labels: IntArray) -> Parameters:
     """Parameters as if labels (T,) were the states: the family's estimates, and ratios of counted transitions."""
     K, family = model.n_states, model.family
-    x = checked(labels, len(series), K)
+    x = check_labels(labels, len(series), K)
     if not hasattr(family, "estimate"):
         raise TypeError(f"{model.name} has no 'estimate': give parameters to start from instead of labels.")
     y = np.concatenate([rows for _, rows in series.strides()])
@@ -129,7 +129,7 @@ def from_labels(model: Model, series: Series, labels: IntArray) -> Parameters:
 def label_sums(model: Model, parameters: Parameters, series: Series, windows: Windows, labels: IntArray) -> WindowSums:
     """Scores, transitions and counts of each window as if labels (T,) were the states, at given parameters."""
     K, P, N = model.n_states, len(model.family.parameters), windows.count
-    x, window = checked(labels, len(series), K), windows.of_each()
+    x, window = check_labels(labels, len(series), K), windows.of_each()
     y = np.concatenate([rows for _, rows in series.strides()])
     seen = ~np.isnan(y).any(1)
     scores, counts = np.zeros((N, K, P)), np.zeros((N, K))
@@ -145,14 +145,3 @@ def label_sums(model: Model, parameters: Parameters, series: Series, windows: Wi
     pair = (window[1:] * K + x[:-1]) * K + x[1:]
     pairs = np.bincount(pair[inside[1:]], minlength=N * K * K).reshape(N, K, K).astype(float)
     return WindowSums(scores, pairs, counts)
-
-
-def checked(labels: Any, T: int, K: int) -> IntArray:
-    """Labels as whole numbers in 0..K-1, one for each observation, or an error."""
-    x = np.asarray(labels)
-    if x.shape != (T,) or x.dtype.kind not in "iu":
-        raise ValueError(f"labels have shape {x.shape} and dtype {x.dtype}; {T} whole numbers are needed.")
-    if x.min() < 0 or x.max() >= K:
-        bad = int(np.argmax((x < 0) | (x >= K)))
-        raise ValueError(f"labels[{bad}] is {x[bad]}; labels must lie in 0..{K - 1}.")
-    return x.astype(np.int64)

@@ -4,9 +4,9 @@ A loop over lanes left to the auto-vectoriser falls back to scalar code without 
 unrolled before the vectoriser runs, alias checks fail, a branch spoils it.  Here ``y - c[0]`` on a Lanes value is one
 vector instruction by construction, on any machine (LLVM splits the vector to what the CPU has).
 
-Families and kernels write ordinary NumPy on Lanes: arithmetic, comparisons, ``np.exp``, ``np.log``, ``np.sqrt``,
-``np.abs``, ``np.where``, ``np.maximum``, ``np.minimum``; any other scalar function by ``lanewise``.  Without the JIT
-the same names work on arrays of 16 numbers.
+Families and kernels write ordinary NumPy on Lanes: arithmetic, comparisons, powers, ``np.exp``, ``np.log``,
+``np.sqrt``, ``np.abs``, ``np.where``, ``np.maximum``, ``np.minimum``; any other scalar function by ``lanewise``.
+Without the JIT the same names work on arrays of 16 numbers.
 """
 
 import math
@@ -448,10 +448,42 @@ def _np_minimum(x: Any, y: Any) -> Any:
     return _select((u < y) | (u != u), u, y)
 
 
-@on_lanes(operator.pow)
-def _pow(x: Any, n: int) -> Any:
-    """Whole powers: z**2 is z * z."""
+def _whole_power(x: Any, n: int) -> Any:
+    """z**2 is z * z."""
     out = splat(1.0)
     for _ in range(abs(n)):
         out = out * x
     return out if n >= 0 else 1.0 / out
+
+
+def _real_power(x: Any, n: Any) -> Any:
+    return _exp_lanes(n * _log_lanes(splat(x)))
+
+
+def _power(x: Any, n: Any) -> Any:
+    if lanes_type not in (x, n):
+        return None
+    return _whole_power if isinstance(n, types.Integer) else _real_power
+
+
+specialise(operator.pow, _whole_power, _power)
+specialise(np.power, _whole_power, _power)
+
+
+@on_lanes(np.square)
+def _np_square(x: Any) -> Any:
+    return x * x
+
+
+def _one_by_one(scalar: Callable[[float], float], function: Any) -> None:
+    """Give a NumPy function to Lanes through a scalar one."""
+    each = lanewise(scalar)
+
+    def implementation(x: Any) -> Any:
+        return each(x)
+
+    on_lanes(function)(implementation)
+
+
+_one_by_one(math.log1p, np.log1p)
+_one_by_one(math.expm1, np.expm1)

@@ -2,7 +2,6 @@
 
 import difflib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import numpy.typing as npt
 
 from rarehmm.emissions import Family, check_family, domains
 from rarehmm.priors import Dirichlet, Flat, InverseGamma, Normal, Prior
-from rarehmm.series import Array, Series
+from rarehmm.series import Array, IntArray, Series
 from rarehmm.transitions import (
     AdditiveLogRatio,
     Coordinates,
@@ -21,6 +20,7 @@ from rarehmm.transitions import (
 )
 
 LARGEST = 255  # states: Viterbi keeps its way back in bytes
+HUGE = 1e150  # beyond this and its inverse, squares and products overflow
 
 
 class Priors(NamedTuple):
@@ -38,7 +38,7 @@ class Parameters(NamedTuple):
     start: Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Model:
     """What is known before the data are seen.
 
@@ -68,17 +68,22 @@ class Model:
             raise TypeError(f"n_states is {K!r}; it must be a whole number.")
         if not 1 <= K <= LARGEST:
             raise ValueError(f"n_states is {K}; it must lie between 1 and {LARGEST}.")
+        object.__setattr__(self, "n_states", int(K))
         check_family(self.family)
+        if not isinstance(self.priors, Priors):
+            raise TypeError(f"priors is {self.priors!r}; use default_priors, paper_priors, no_priors or Priors(...).")
         wanted, got = len(self.family.parameters), len(self.priors.emission)
         if wanted != got:
             raise ValueError(f"{self.name} has {wanted} parameters and {got} priors were given; one each is needed.")
         for p, prior in zip(self.family.parameters, self.priors.emission, strict=True):
             check_prior(prior, p.name)
         a = self.priors.transition.concentration
-        if not (math.isfinite(a) and a >= 0):
+        if not isinstance(a, float | int) or not (math.isfinite(a) and a >= 0):
             raise ValueError(f"the concentration of the transition prior is {a}; it must be finite and not negative.")
         if self.start is not None:
             object.__setattr__(self, "start", check_law(self.start, K))
+        if not hasattr(self.coordinates, "unpack"):
+            raise TypeError(f"coordinates is {self.coordinates!r}; use AdditiveLogRatio() or ExpandedMean().")
         if isinstance(self.coordinates, AdditiveLogRatio) and self.coordinates.reference is not None:
             check_reference(self.coordinates.reference, K)
 
@@ -125,23 +130,40 @@ class Model:
             phi[:, i] = values
         return self.natural(phi, _numbers(transition, "transition"))
 
-    def natural(self, phi: Array, transition: Array) -> Parameters:
+    def natural(self, phi: npt.ArrayLike, transition: npt.ArrayLike) -> Parameters:
         """Checked parameters from ``phi`` (K, P) and ``transition`` (K, K); the start follows from the model."""
-        K = self.n_states
-        check_transition(transition)
-        if len(transition) != K:
-            raise ValueError(f"transition is {len(transition)} x {len(transition)} and the model has {K} states.")
+        P = np.array(_numbers(transition, "transition"))
+        check_transition(P)
+        if len(P) != self.n_states:
+            raise ValueError(f"transition is {len(P)} x {len(P)} and the model has {self.n_states} states.")
+        P /= P.sum(1, keepdims=True)
+        return self.check_parameters(Parameters(np.array(_numbers(phi, "phi")), P, self._start(P)))
+
+    def check_parameters(self, parameters: Parameters) -> Parameters:
+        """Refuse parameters of another model, or outside their support."""
+        if not isinstance(parameters, Parameters):
+            raise TypeError(
+                f"parameters are needed, not a {type(parameters).__name__}; see model.parameters and unpack."
+            )
+        K, P = self.n_states, len(self.family.parameters)
+        for name, values, shape in zip(Parameters._fields, parameters, ((K, P), (K, K), (K,)), strict=True):
+            if values.shape != shape:
+                raise ValueError(f"{name} has shape {values.shape}; this model of {K} states needs {shape}.")
         for i, p in enumerate(self.family.parameters):
-            bad = ~np.isfinite(phi[:, i]) | ((phi[:, i] <= 0) & (p.support == "positive"))
+            column, positive = parameters.phi[:, i], p.support == "positive"
+            bad = ~(np.abs(column) < HUGE) | (positive & ~(column > 1 / HUGE))
             if bad.any():
                 k = int(np.argmax(bad))
-                kind = "positive and finite" if p.support == "positive" else "finite"
-                raise ValueError(f"{p.name}[{k}] is {phi[k, i]}; it must be {kind}.")
-        return Parameters(np.ascontiguousarray(phi, dtype=float), np.ascontiguousarray(transition, dtype=float),
-                          self._start(transition))  # fmt: skip
+                kind = f"positive, between {1 / HUGE:g} and {HUGE:g}" if positive else f"finite, and less than {HUGE:g}"
+                raise ValueError(f"{p.name}[{k}] is {column[k]}; it must be {kind}. Rescale the data if need be.")
+        return parameters
 
     def check(self, series: Series) -> None:
         """Refuse a series that the family cannot have produced."""
+        if not isinstance(series, Series):
+            raise TypeError(
+                f"a Series is needed, not a {type(series).__name__}; wrap the data once: rarehmm.Series(y)."
+            )
         series.check(domains(self.family), self.name)
 
     def _start(self, transition: Array) -> Array:
@@ -150,6 +172,7 @@ class Model:
     # ------------------------------------------------------------ theta and back
     def pack(self, parameters: Parameters) -> Array:
         """theta (d,): each emission parameter for all states, positive ones as logarithms, then the transitions."""
+        self.check_parameters(parameters)
         phi = np.where(self._positive, np.log(np.where(self._positive, parameters.phi, 1.0)), parameters.phi)
         return np.concatenate([phi.T.ravel(), self.coordinates.pack(parameters.transition)])
 
@@ -164,9 +187,18 @@ class Model:
         if theta.shape != (self.size,):
             raise ValueError(f"theta has shape {theta.shape}; this model has {self.size} free parameters.")
         K, P = self.n_states, len(self.family.parameters)
+        limits = np.full(theta.shape, HUGE)
+        limits[np.repeat(self._positive, K).nonzero()[0]] = math.log(HUGE)
+        if isinstance(self.coordinates, AdditiveLogRatio):
+            limits[K * P :] = math.log(HUGE)
+        if not (np.abs(theta) <= limits).all():
+            i = int(np.argmax(~(np.abs(theta) <= limits)))
+            name = self.component_names[i]
+            raise ValueError(
+                f"theta[{i}], {name}, is {theta[i]}; it must lie between -{limits[i]:g} and {limits[i]:g}."
+            )
         raw = theta[: K * P].reshape(P, K).T
-        with np.errstate(over="ignore"):
-            phi = np.where(self._positive, np.exp(np.where(self._positive, raw, 0.0)), raw)
+        phi = np.where(self._positive, np.exp(np.where(self._positive, raw, 0.0)), raw)
         return np.ascontiguousarray(phi), theta[K * P :]
 
     def with_reference(self, transition: Array) -> "Model":
@@ -214,8 +246,17 @@ class Model:
 
 # ---------------------------------------------------------------- priors by name
 def default_priors(family: Family, n_states: int, series: Series) -> Priors:
-    """Priors that scale with the data; the door of everything that learns from a series."""
+    """Priors that scale with the data."""
+    check_learnable(family, n_states, series)
+    made = [p.prior if not callable(p.prior) else p.prior(series.summaries[p.column]) for p in family.parameters]
+    return Priors(tuple(made))
+
+
+def check_learnable(family: Family, n_states: int, series: Series) -> None:
+    """The door of everything that learns from a series: enough observations, and not all the same."""
     check_family(family)
+    if not isinstance(n_states, int | np.integer) or n_states < 1:
+        raise ValueError(f"n_states is {n_states!r}; it must be a whole number from 1.")
     series.check(domains(family), type(family).__name__)
     observed = len(series) - series.n_missing
     if observed < n_states:
@@ -227,8 +268,6 @@ def default_priors(family: Family, n_states: int, series: Series) -> Priors:
                 f"all {summary.size} observed values of {where} are {summary.low:g}; a series that never changes "
                 "has no regimes to find."
             )
-    made = [p.prior if not callable(p.prior) else p.prior(series.summaries[p.column]) for p in family.parameters]
-    return Priors(tuple(made))
 
 
 def paper_priors(family: Family) -> Priors:
@@ -259,29 +298,46 @@ def check_law(law: npt.ArrayLike, K: int) -> Array:
     if values.shape != (K,):
         raise ValueError(f"start has shape {values.shape}; it must have one probability for each of the {K} states.")
     if not np.isfinite(values).all() or (values < 0).any() or abs(values.sum() - 1) > 1e-6:
-        raise ValueError(f"start is {values.tolist()}, sum {values.sum():.6g}; probabilities must sum to one.")
-    return values
+        raise ValueError(
+            f"start is {values.tolist()}, sum {values.sum():.6g}; probabilities must not be negative and sum to one."
+        )
+    return np.asarray(values / values.sum())
+
+
+def check_labels(labels: Any, T: int, K: int, name: str = "labels") -> IntArray:
+    """States as whole numbers in 0..K-1, one for each observation, or an error."""
+    x = np.asarray(labels)
+    if x.shape != (T,) or x.dtype.kind not in "iu":
+        raise ValueError(f"{name} has shape {x.shape} and dtype {x.dtype}; {T} whole numbers are needed.")
+    if x.min() < 0 or x.max() >= K:
+        bad = int(np.argmax((x < 0) | (x >= K)))
+        raise ValueError(f"{name}[{bad}] is {x[bad]}; states must lie in 0..{K - 1}.")
+    return x.astype(np.int64)
 
 
 def check_prior(prior: Prior, name: str) -> None:
     """Refuse a prior whose settings give no density."""
+    if not hasattr(prior, "log_density") or not hasattr(prior, "slope"):
+        raise TypeError(f"the prior of {name!r} is {prior!r}; use Normal, InverseGamma, Gamma or Flat.")
+    settings: dict[str, float] = getattr(prior, "_asdict", dict)()
     try:
         value = float(prior.log_density(np.ones(1))[0])
-    except (ValueError, ZeroDivisionError, OverflowError):
+    except (ValueError, ZeroDivisionError, OverflowError, TypeError):
         value = math.nan
-    if not math.isfinite(value):
+    if not math.isfinite(value) or any(v <= 0 for k, v in settings.items() if k != "mean"):
         raise ValueError(f"the prior of {name!r} is {prior}; variances, shapes, scales and rates must be positive.")
 
 
-def check_reference(reference: Sequence[int], K: int) -> None:
-    if len(reference) != K or not all(0 <= r < K for r in reference):
-        raise ValueError(
-            f"reference is {tuple(reference)}; one state in 0..{K - 1} for each of the {K} rows is needed."
-        )
+def check_reference(reference: Any, K: int) -> None:
+    good = isinstance(reference, tuple) and all(isinstance(r, int | np.integer) and 0 <= r < K for r in reference)
+    if not good or len(reference) != K:
+        raise ValueError(f"reference is {reference}; a tuple of {K} states in 0..{K - 1}, one for each row, is needed.")
 
 
 def _numbers(values: npt.ArrayLike, name: str) -> Array:
     try:
+        if np.iscomplexobj(values):
+            raise TypeError
         return np.asarray(values, dtype=float)
     except (TypeError, ValueError):
         raise TypeError(f"{name} is {values!r}; numbers are needed.") from None

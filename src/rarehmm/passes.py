@@ -3,21 +3,25 @@
 Every function runs the kernels over blocks of the series, in lanes and in threads.  Blocks are warmed up over a halo,
 and the messages at their seams are compared: where they disagree by more than ``TOLERANCE`` the halo is lengthened,
 and where even the longest is too short (a long gap, regimes that never mix) the messages are carried from block to
-block one after the other.  ``sequential=True`` does that from the start: the same answer, slower.
+block one after the other.  ``sequential=True`` does that from the start: the same answer, slower.  Where forbidden
+transitions make even masses below e^-300 matter, everything is done in logarithms.
 """
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rarehmm import blocks
-from rarehmm.emissions import columns, constant, prepare, statistics
+from rarehmm.dispatch import explained
+from rarehmm.emissions import Family, columns, constant, prepare, score, statistics
 from rarehmm.kernels.full_pass import Layout, Seams, Task, sweep
 from rarehmm.kernels.messages import Group, Point, group, zeros
 from rarehmm.kernels.sequential import (
+    doubtful,
+    log_backward,
     log_densities,
+    log_forward,
     scratch,
     settle,
     settle_back,
@@ -25,7 +29,7 @@ from rarehmm.kernels.sequential import (
     viterbi,
 )
 from rarehmm.lanes import LANES
-from rarehmm.model import Model, Parameters
+from rarehmm.model import Model, Parameters, check_labels
 from rarehmm.series import Array, BoolArray, IntArray, Series
 from rarehmm.transitions import stationary
 
@@ -33,7 +37,7 @@ HALOS = (32, 128, 512)
 TOLERANCE = 1e-10  # relative, of messages at seams
 EVERY = 4  # steps between normalisations
 ROOM = 1 << 20  # bytes of messages that a group of lanes may fill: half of a usual second-level cache
-INEXACT = 1e-119  # normalisers below this feel that densities are cut at e^-300
+CAREFUL = 1e-60  # transitions more probable than this swamp what is cut off at e^-300
 
 
 class Expectations(NamedTuple):
@@ -119,8 +123,7 @@ def decode(model: Model, parameters: Parameters, series: Series) -> tuple[IntArr
         log_transition, log_start = np.log(parameters.transition), np.log(parameters.start)
     back = np.empty((T, K), dtype=np.uint8)
     best = np.zeros(K)
-    for low in range(0, T, blocks.CHUNK):
-        high = min(T, low + blocks.CHUNK)
+    for low, high in rows_of(series):
         logp = densities(model, point, series.read(low, high))
         viterbi(logp, log_transition, log_start, begins(series, low, high), best, back[low:high])
     path = np.empty(T, dtype=np.int64)
@@ -130,18 +133,13 @@ def decode(model: Model, parameters: Parameters, series: Series) -> tuple[IntArr
 
 def joint_log_density(model: Model, parameters: Parameters, series: Series, path: npt.ArrayLike) -> float:
     """log p(path, y) of a given path of states (T,)."""
-    x = np.asarray(path, dtype=np.int64)
-    if x.shape != (len(series),) or x.min() < 0 or x.max() >= model.n_states:
-        raise ValueError(
-            f"the path has shape {x.shape}; it must be ({len(series)},) with states in 0..{model.n_states - 1}."
-        )
     model.check(series)
+    x = check_labels(path, len(series), model.n_states, "path")
     point = prepared(model, parameters)
     with np.errstate(divide="ignore"):
         log_transition, log_start = np.log(parameters.transition), np.log(parameters.start)
     total = constant_total(model, series)
-    for low in range(0, len(series), blocks.CHUNK):
-        high = min(len(series), low + blocks.CHUNK)
+    for low, high in rows_of(series):
         logp = densities(model, point, series.read(low, high))
         fresh, here = begins(series, low, high), x[low:high]
         before = x[np.maximum(np.arange(low, high) - 1, 0)]
@@ -152,8 +150,8 @@ def joint_log_density(model: Model, parameters: Parameters, series: Series, path
 
 # ---------------------------------------------------------------- parts
 def prepared(model: Model, parameters: Parameters) -> Point:
-    """Parameters for kernels, with what the family prepares once per theta."""
-    phi, transition, start = parameters
+    """Parameters for kernels, checked against the model, with what the family prepares once per theta."""
+    phi, transition, start = model.check_parameters(parameters)
     c = np.array([prepare(model.family, row) for row in phi], dtype=float).reshape(len(phi), -1)  # (K, C)
     return Point(phi, c, transition, start)
 
@@ -161,8 +159,27 @@ def prepared(model: Model, parameters: Parameters) -> Point:
 def densities(model: Model, point: Point, y: Array) -> Array:
     """Log densities (n, K) of the rows y (n, D), without the family's ``constant``."""
     out = np.empty((len(y), model.n_states))
-    log_densities(model.family, point, y, *scratch(y.shape[1]), out)
+    with explained(model.name):
+        log_densities(model.family, point, y, *scratch(y.shape[1]), out)
     return out
+
+
+def rows_of(series: Series) -> list[tuple[int, int]]:
+    """Stretches of rows that are worked on one after the other."""
+    return [(low, min(len(series), low + blocks.CHUNK)) for low in range(0, len(series), blocks.CHUNK)]
+
+
+def add_expected(
+    family: Family, point: Point, y: Array, gamma: Array, scores: Array, counts: Array, parts: Array
+) -> None:
+    """Add expected scores (K, P), counts (K,) and statistics (K, Q) of rows y with probabilities gamma (n, K)."""
+    seen = ~np.isnan(y).any(1)
+    value = y[seen, 0] if columns(family) == 1 else tuple(y[seen].T)
+    counts += gamma[seen].sum(0)
+    for k, c in enumerate(point.c):
+        for total, found in ((scores, score(family, value, tuple(c))), (parts, statistics(family, value, tuple(c)))):
+            for i, part in enumerate(found):
+                total[k, i] += gamma[seen, k] @ np.broadcast_to(part, seen.sum())
 
 
 def begins(series: Series, low: int, high: int) -> BoolArray:
@@ -218,10 +235,10 @@ class Pass:
         predictive: Array | None = None,
     ) -> None:
         model.check(series)
-        if threads is not None and threads < 1:
-            raise ValueError(f"threads is {threads}; it must be at least 1, or None for all cores.")
-        K, P = parameters.phi.shape
+        if threads is not None and (not isinstance(threads, int | np.integer) or threads < 1):
+            raise ValueError(f"threads is {threads!r}; it must be a whole number from 1, or None for all cores.")
         self.model, self.series, self.point = model, series, prepared(model, parameters)
+        K, P = self.point.phi.shape
         self.threads, self.sequential, self.back = threads, sequential, back
         self.probabilities = np.empty((0, K)) if probabilities is None else probabilities
         self.predictive = np.empty(0) if predictive is None else predictive
@@ -231,26 +248,63 @@ class Pass:
         self.spare: list[Group] = []
 
     def run(self) -> Expectations:
-        """All blocks, until the seams agree."""
+        """All blocks, until the seams agree; in logarithms where nothing else is safe."""
+        if self.point.transition.min() < CAREFUL:
+            self.task = self.task._replace(every=1)
+            if self.doubtful():
+                return self.in_logs()
         results = None if self.sequential else self.with_halo()
-        settled = results is None
         if results is None:
             self.settle()
             results = blocks.over(self.series, self.parts, self.chunk, self.threads)
-        smallest = min(r[0] for r in results)
-        if smallest < INEXACT or (settled and self.mark(len(self.blocks.first), 100 * TOLERANCE) > 0):
-            warnings.warn(
-                "the answer is inexact: some observation is so improbable in every state in reach that densities had "
-                "to be cut off. Check for forbidden transitions, or for states far from the data.",
-                RuntimeWarning,
-                stacklevel=3,
-            )
+            if self.mark(len(self.blocks.first), 100 * TOLERANCE) > 0:
+                return self.in_logs()
         if len(self.predictive) > 0:
             add_constants(self.model, self.series, self.predictive)
-        columns = list(zip(*results, strict=True))[1:]
-        value, scores, counts, parts, pairs, first = (np.sum(column, axis=0) for column in columns)
+        value, scores, counts, parts, pairs, first = (np.sum(each, axis=0) for each in zip(*results, strict=True))
         log_likelihood = float(value) + constant_total(self.model, self.series)
         return Expectations(log_likelihood, scores, counts, parts, pairs * self.point.transition, first)
+
+    # ------------------------------------------------------------ forbidden transitions
+    def doubtful(self) -> bool:
+        """Whether some transition is so improbable that masses below e^-300 decide what is right."""
+        K = self.sizes[0]
+        a, marked = np.ones(K), np.zeros(K, dtype=bool)
+        stretches = rows_of(self.series)
+        return any(doubtful(self.logp(*r), self.point, begins(self.series, *r), a, marked) for r in stretches)
+
+    def logp(self, low: int, high: int) -> Array:
+        return densities(self.model, self.point, self.series.read(low, high))
+
+    def in_logs(self) -> Expectations:
+        """The same answers in logarithms, step by step: slower by far, and right for any transition matrix."""
+        (K, P, Q), T = self.sizes, len(self.series)
+        with np.errstate(divide="ignore"):
+            log_transition, log_start = np.log(self.point.transition), np.log(self.point.start)
+        filtered, predictive, top, before = np.empty((T, K)), np.empty(T), np.empty(T), np.zeros(K)
+        for low, high in rows_of(self.series):
+            fresh, rows, logp = begins(self.series, low, high), slice(low, high), self.logp(low, high)
+            top[rows] = logp.max(1)
+            logp -= top[rows, None]
+            log_forward(logp, log_transition, log_start, fresh, before, filtered[rows], predictive[rows])
+        found = zeros(K, P, Q)
+        sums = [part[..., 0] for part in found]
+        scores, counts, parts, pairs, first = sums
+        message = np.zeros(K)
+        for low, high in reversed(rows_of(self.series)) if self.back else ():
+            fresh, rows, before = begins(self.series, low, high), slice(low, high), filtered[max(low - 1, 0)].copy()
+            logp = self.logp(low, high) - top[rows, None]
+            log_backward(logp, log_transition, fresh, filtered[rows], predictive[rows], before, message, pairs)
+            first += filtered[rows][fresh].sum(0)
+            add_expected(
+                self.model.family, self.point, self.series.read(low, high), filtered[rows], scores, counts, parts
+            )
+        if len(self.probabilities) > 0:
+            self.probabilities[:] = filtered if self.back else np.exp(filtered)
+        if len(self.predictive) > 0:
+            self.predictive[:] = predictive + top
+            add_constants(self.model, self.series, self.predictive)
+        return Expectations(float((predictive + top).sum()) + constant_total(self.model, self.series), *sums)
 
     # ------------------------------------------------------------ blocks and halos
     def plan(self, halo: int) -> None:
@@ -283,10 +337,10 @@ class Pass:
         """
         self.marks, self.marks_back = np.zeros((2, len(self.blocks.first)), dtype=bool)
         left, right, end, begin = (m[:count] for m in self.seams)
-        joined, P = ~self.blocks.fresh[1:count], self.point.transition
-        self.marks[1:count] = joined & apart(left[1:] @ P, end[:-1] @ P, tolerance)
+        joined, P = np.nonzero(~self.blocks.fresh[1:count])[0], self.point.transition
+        self.marks[joined + 1] = apart(left[joined + 1] @ P, end[joined] @ P, tolerance)
         if self.back:
-            self.marks_back[: count - 1] = joined & apart(right[:-1], begin[1:], tolerance)
+            self.marks_back[joined] = apart(right[joined], begin[joined + 1], tolerance)
         return int(self.marks.sum() + self.marks_back.sum())
 
     def settle(self) -> None:
@@ -320,7 +374,7 @@ class Pass:
 
     # ------------------------------------------------------------ one chunk
     def chunk(self, y: Array, chunk: blocks.Chunk) -> tuple[Any, ...]:
-        """Run the kernel on one chunk: the smallest normaliser, the log likelihood, and the sums over lanes."""
+        """Run the kernel on one chunk: the log likelihood, and the sums over lanes."""
         b, mine, rows = self.blocks, chunk.blocks, slice(chunk.first, chunk.last)
         offset = chunk.first
         layout = Layout(b.first[mine] - offset, b.length[mine], b.begin[mine] - offset, b.stop[mine] - offset)
@@ -330,11 +384,12 @@ class Pass:
             room = self.spare.pop()
         except IndexError:
             room = group(int(b.length.max()) + 2 * self.task.halo, y.shape[1], self.sizes[0])
-        value, smallest = sweep(
-            self.model.family, self.point, self.task, y, layout, seams, room, sums,
-            self.probabilities[rows], self.predictive[rows],
-        )  # fmt: skip
+        with explained(self.model.name):
+            value = sweep(
+                self.model.family, self.point, self.task, y, layout, seams, room, sums,
+                self.probabilities[rows], self.predictive[rows],
+            )  # fmt: skip
         self.spare.append(room)
         for messages, local in zip(self.seams, seams, strict=True):
             messages[mine] = local
-        return smallest, value, *(s.sum(-1) for s in sums)
+        return value, *(s.sum(-1) for s in sums)

@@ -18,15 +18,12 @@ def regimes(y: Array, path: IntArray, probability: Array, rare: int, title: str)
 
     ``y`` (T,), ``path`` (T,) states, ``probability`` (T,) of the state ``rare`` given everything.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
     begin, end = longest_visit(path == rare)
     stretch = np.arange(max(0, begin - STRETCH), min(len(y), end + STRETCH))
     visit = np.arange(max(0, begin - 25), min(len(y), end + 25))
-    figure = plt.figure(figsize=(9, 4.6), layout="constrained")
+    figure = Figure(figsize=(9, 4.6), layout="constrained")
     grid = figure.add_gridspec(2, 2, width_ratios=(1.6, 1), height_ratios=(2, 1))
     left, near, below = figure.add_subplot(grid[:, 0]), figure.add_subplot(grid[0, 1]), figure.add_subplot(grid[1, 1])
     names = [f"state {k}" + (" (rare)" if k == rare else "") for k in range(int(path.max()) + 1)]

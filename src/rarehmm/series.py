@@ -12,6 +12,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 R = TypeVar("R")
 
+LARGEST = 1e150  # squares must not overflow
 STRIDE = 1 << 18  # rows looked at together while checking
 
 
@@ -172,13 +173,14 @@ class Series:
         joins = set(self.bounds.tolist())
         before: Array | None = None
         for first, y in self.strides():
-            infinite = np.isinf(y)
-            if infinite.any():
-                row, column = np.argwhere(infinite)[0]
-                raise ValueError(
-                    f"{self.place(first + int(row), int(column))} is {y[row, column]}; observations must be finite. "
-                    "Mark gaps with NaN."
+            wild = np.abs(y) > LARGEST  # also infinite
+            if wild.any():
+                row, column = np.argwhere(wild)[0]
+                what = (
+                    "finite. Mark gaps with NaN." if np.isinf(y[row, column]) else f"below {LARGEST:g}. Rescale them."
                 )
+                where = self.place(first + int(row), int(column))
+                raise ValueError(f"{where} is {y[row, column]}; observations must be {what}")
             missing += int(np.isnan(y).any(1).sum())
             steps = np.diff(y, axis=0, prepend=y[:1] * np.nan if before is None else before)
             steps[[j - first for j in joins if first <= j < first + len(y)]] = np.nan  # no step across a join
@@ -280,12 +282,18 @@ def _check_kind(values: npt.NDArray[Any], name: str) -> None:
         raise TypeError(
             f"{name} is complex ({values.dtype}); pass real numbers, such as np.abs({name}) or two columns."
         )
-    example = f", such as {values.flat[0]!r}," if values.size else ""
-    raise TypeError(f"{name} has dtype {values.dtype}: entries{example} are not numbers. Convert with astype(float).")
+    odd = next((v for v in values.flat if not isinstance(v, int | float)), None)
+    raise TypeError(
+        f"{name} has dtype {values.dtype}: entries such as {odd!r} are not numbers. "
+        "Convert with astype(float); None becomes NaN, which marks a gap."
+    )
 
 
 def _bounds(lengths: Sequence[int] | IntArray, T: int) -> IntArray:
-    sizes = np.asarray(lengths)
+    try:
+        sizes = np.asarray(lengths)
+    except ValueError:
+        sizes = np.empty((0, 0))
     if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or len(sizes) == 0:
         raise ValueError(f"lengths is {lengths!r}; it must be a list of whole numbers, one for each sequence.")
     if (sizes <= 0).any():

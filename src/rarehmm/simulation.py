@@ -17,14 +17,18 @@ def simulate(
 
     The chain starts from the start law, or goes on from ``state`` (then the first observation is one step later).
     """
-    if size < 1:
-        raise ValueError(f"size is {size}; at least one observation must be drawn.")
-    if state is not None and not 0 <= state < model.n_states:
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError(f"rng is {rng!r}; pass a generator, such as np.random.default_rng(0).")
+    if not isinstance(size, int | np.integer) or size < 1:
+        raise ValueError(f"size is {size}; it must be a whole number from 1.")
+    if state is not None and state not in range(model.n_states):
         raise ValueError(f"state is {state}; it must lie in 0..{model.n_states - 1}.")
+    model.check_parameters(parameters)
     D = columns(model.family)
     y = np.empty(size if D == 1 else (size, D))
     path = np.empty(size, dtype=np.int64)
     cumulative, first = np.cumsum(parameters.transition, axis=1), np.cumsum(parameters.start)
+    cumulative, first = cumulative / cumulative[:, -1:], first / first[-1]  # 1 from the last possible state on
     for low in range(0, size, STRETCH):
         high = min(size, low + STRETCH)
         fresh = np.zeros(high - low, dtype=bool)

@@ -39,42 +39,63 @@ def from_paper(A: Array) -> Array:
 def stationary(transition: Array) -> Array:
     r"""The law :math:`\pi` with :math:`\pi P = \pi`, every entry to full relative accuracy, however rare its state.
 
-    States are eliminated one after the other without a subtraction (Grassmann, Taksar and Heyman 1985).  A chain that
-    falls into closed classes has no single law; there the least-squares solution of smallest norm is taken.
+    States are eliminated one after the other without a subtraction (Grassmann, Taksar and Heyman 1985).  States that
+    are left for good have none of it; of several closed classes, each has an equal part.
     """
+    law = np.zeros(len(transition))
+    classes = closed_classes(transition)
+    for members in classes:
+        law[members] = _irreducible_law(transition[np.ix_(members, members)]) / len(classes)
+    return law
+
+
+def closed_classes(transition: Array) -> list[IntArray]:
+    """Sets of states that reach each other and nothing else."""
     K = len(transition)
-    left = np.array(transition, dtype=float)
-    for n in range(K - 1, 0, -1):
-        out = left[n, :n].sum()
-        if out == 0:
-            return _least_squares_law(transition)
-        left[:n, n] /= out
-        left[:n, :n] += np.outer(left[:n, n], left[n, :n])
-    law = np.ones(K)
-    for n in range(1, K):
+    reach = (transition > 0) | np.eye(K, dtype=bool)
+    if reach.all():
+        return [np.arange(K)]
+    for _ in range(K.bit_length()):
+        reach = reach @ reach
+    both = reach & reach.T
+    closed = (reach == both).all(1)  # everything in reach comes back
+    return [np.nonzero(row)[0] for row in np.unique(both[closed], axis=0)]
+
+
+def _irreducible_law(transition: Array) -> Array:
+    left, _ = _eliminated(transition, np.zeros(len(transition)))
+    law = np.ones(len(left))
+    for n in range(1, len(left)):
         law[n] = law[:n] @ left[:n, n]
     return np.asarray(law / law.sum())
 
 
-def _least_squares_law(transition: Array) -> Array:
-    K = len(transition)
-    system = np.vstack([transition.T - np.eye(K), np.ones(K)])
-    target = np.append(np.zeros(K), 1.0)
-    law = np.maximum(np.linalg.lstsq(system, target, rcond=None)[0], 0.0)
-    return np.asarray(law / law.sum())
+def _eliminated(transition: Array, right: Array) -> tuple[Array, Array]:
+    """Eliminate states from the last to the first in (I - P) u = right, with diagonals as sums of what leaves."""
+    left, right = np.array(transition, dtype=float), np.array(right, dtype=float)
+    for n in range(len(left) - 1, 0, -1):
+        left[:n, n] /= left[n, :n].sum()
+        right[:n] += left[:n, n] * right[n]
+        left[:n, :n] += np.outer(left[:n, n], left[n, :n])
+    return left, right
 
 
 def stationary_pull(transition: Array, first: Array) -> Array:
     r"""Slope of :math:`\sum_k c_k \log \pi_k(P)` in the logits of the rows, as a matrix (K, K).
 
-    With :math:`w_k = c_k / \pi_k` and :math:`Z = (I - P + \mathbf 1 \pi)^{-1}`, from :math:`d\pi = \pi\, dP\, Z` and
-    :math:`dP_{jl} = P_{jk}(\delta_{kl} - P_{jl})`: the entry jk is :math:`\pi_j P_{jk} [(Zw)_k - (PZw)_j]`.
+    With :math:`w_k = c_k / \pi_k`, from :math:`d\pi = \pi\, dP\, Z`: the entry jk is
+    :math:`\pi_j P_{jk} (u_k - u_j + w_j - \sum c)`, where u solves :math:`(I - P) u = w - \sum c`, again without a
+    subtraction of probabilities.  Zero for a chain that is not irreducible.
     """
     K = len(transition)
-    law = stationary(transition)
-    weight = np.divide(first, law, out=np.zeros(K), where=law > 0)
-    pulled = np.linalg.solve(np.eye(K) - transition + law, weight)  # Z w
-    return law[:, None] * transition * (pulled - (transition @ pulled)[:, None])
+    if len(closed_classes(transition)) != 1 or (law := stationary(transition)).min() <= 0:
+        return np.zeros((K, K))
+    weight = first / law
+    left, right = _eliminated(transition, weight - first.sum())
+    u = np.zeros(K)
+    for n in range(1, K):
+        u[n] = (right[n] + left[n, :n] @ u[:n]) / left[n, :n].sum()
+    return np.asarray(law[:, None] * transition * (u - u[:, None] + (weight - first.sum())[:, None]))
 
 
 # ---------------------------------------------------------------- coordinates
@@ -172,6 +193,9 @@ class ExpandedMean(NamedTuple):
 
     def unpack(self, x: Array, K: int) -> Array:
         expanded = x.reshape(K, K)
+        if (expanded <= 0).any():
+            j, k = np.argwhere(expanded <= 0)[0]
+            raise ValueError(f"expanded[{j}, {k}] is {expanded[j, k]}; expanded means must be positive.")
         return np.asarray(expanded / expanded.sum(1, keepdims=True))
 
     def pull(self, x: Array, slope: Array) -> Array:

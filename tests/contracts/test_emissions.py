@@ -143,6 +143,18 @@ def test_a_mistake_in_a_family_is_explained_without_a_compiler(density):
     assert "numba" not in str(caught.value)
 
 
+def exotic(family, y, c):
+    return np.arctan(y)
+
+
+@pytest.mark.jit
+def test_what_cannot_be_compiled_is_said_in_words_about_the_family():
+    model = model_of(family_with(exotic))
+    parameters = model.natural(np.ones((2, 1)), np.full((2, 2), 0.5))
+    with pytest.raises(TypeError, match=r"the functions of Mine.* cannot be compiled \(arctan\(lanes16\)\)"):
+        densities(model, prepared(model, parameters), np.ones((3, 1)))
+
+
 def good(family, y, c):
     return np.log(c[0]) - c[0] * y
 

@@ -44,6 +44,7 @@ for family in (rh.Gaussian(), rh.StudentT(7), rh.Poisson()):
     rh.log_posterior(model, model.pack(point), series), rh.decode(model, point, series)
     rh.smooth(model, point, series), rh.filter_states(model, point, series, sequential=True)
     window_sums(model, point, series, Windows(series, 5, 3))
+    rh.smooth(model, model.natural(np.linspace(1, 3, 4)[:, None] + 0 * point.phi, np.eye(4)), series)
 assert not sum(sum(k.stats.cache_misses.values()) for k in d.KERNELS)
 """
     again = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, **box})

@@ -33,7 +33,7 @@ def refuses(error, words, call):
         ("flux.csv", TypeError, "y is a str; pass an array of numbers"),
         (None, TypeError, "y is a NoneType; pass an array"),
         ({"a": [1]}, TypeError, "y is a dict"),
-        (["a", "b"], TypeError, "such as np.str_('a'), are not numbers. Convert with astype(float)"),
+        (["a", "b"], TypeError, "entries such as np.str_('a') are not numbers. Convert with astype(float)"),
         (np.array([1.0, "x", None], dtype=object), TypeError, "y has dtype object"),
         (np.array(["2017"], dtype="M8[Y]"), TypeError, "datetime64[Y]"),
         (np.array([1 + 2j]), TypeError, "y is complex (complex128); pass real numbers"),
@@ -57,6 +57,7 @@ def test_series(y, error, words):
         ([5, 0], "lengths[1] is 0; each sequence needs at least one observation"),
         ([2.5, 2.5], "it must be a list of whole numbers"),
         (5, "it must be a list of whole numbers"),
+        ([2, [3]], "it must be a list of whole numbers"),
         ([], "it must be a list of whole numbers"),
     ],
 )
@@ -134,7 +135,11 @@ def test_transition(transition, error, words):
         ({"mean": [0, 1]}, ValueError, "'variance' is missing; Gaussian needs mean, variance"),
         ({"mean": [0, 1], "varience": 1}, ValueError, "no parameter 'varience'; it has mean, variance. Did you mean"),
         ({"mean": [0, 1, 2], "variance": 1}, ValueError, "mean has shape (3,); one value for each of the 2 states"),
-        ({"mean": [0, 1], "variance": [1, 0]}, ValueError, "variance[1] is 0.0; it must be positive and finite"),
+        (
+            {"mean": [0, 1], "variance": [1, 0]},
+            ValueError,
+            "variance[1] is 0.0; it must be positive, between 1e-150 and 1e+150",
+        ),
         ({"mean": [0, np.nan], "variance": 1}, ValueError, "mean[1] is nan; it must be finite"),
         ({"mean": ["a", 1], "variance": 1}, TypeError, "numbers are needed"),
     ],
@@ -145,7 +150,11 @@ def test_parameters(emission, error, words):
 
 @pytest.mark.parametrize(
     ("start", "words"),
-    [([0.5, 0.6], "sum 1.1; probabilities must sum to one"), ([1.0], "one probability for each of the 2 states")],
+    [
+        ([0.5, 0.6], "sum 1.1; probabilities must not be negative and sum to one"),
+        ([-0.5, 1.5], "probabilities must not be negative"),
+        ([1.0], "one probability for each of the 2 states"),
+    ],
 )
 def test_start(start, words):
     refuses(ValueError, words, lambda: model_of(rh.Gaussian(), 2, start=start))
@@ -157,7 +166,7 @@ def test_priors_and_coordinates():
     refuses(
         ValueError, "2 parameters and 1 priors were given", lambda: rh.Model(rh.Gaussian(), 2, rh.Priors((normal,)))
     )
-    for bad in (rh.InverseGamma(3, -10), rh.InverseGamma(0, 1), rh.Normal(0, -1), rh.Normal(math.nan, 1)):
+    for bad in (rh.InverseGamma(3, -10), rh.InverseGamma(-0.5, 1), rh.Normal(0, -1), rh.Normal(math.nan, 1)):
         refuses(
             ValueError,
             "the prior of 'variance' is",
@@ -175,10 +184,52 @@ def test_priors_and_coordinates():
     refuses(ValueError, "theta has shape (3,); this model has 6 free", lambda: GAUSSIAN.unpack(np.zeros(3)))
 
 
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: rh.Model(rh.Gaussian, 2, GAUSSIAN.priors), TypeError, "pass an instance: Gaussian()"),
+        (lambda: rh.Model(rh.Gaussian(), 2, None), TypeError, "priors is None; use default_priors"),
+        (lambda: rh.Model(rh.Gaussian(), 2, rh.Priors((None, None))), TypeError, "the prior of 'mean' is None"),
+        (lambda: model_of(rh.Gaussian(), 2, coordinates="alr"), TypeError, "coordinates is 'alr'"),
+        (lambda: model_of(rh.Gaussian(), 2, coordinates=rh.AdditiveLogRatio((0.5, 1))), ValueError, "reference is"),
+        (lambda: model_of(rh.StudentT("5"), 2), ValueError, "nu is '5'"),
+        (lambda: model_of(rh.StudentT(1e12), 2), ValueError, "Beyond, use Gaussian()"),
+        (lambda: rh.log_likelihood(GAUSSIAN, np.zeros(6), rh.Series([0.0, 1.0])), TypeError, "not a ndarray"),
+        (lambda: GAUSSIAN.natural(np.ones((3, 2)), HALF), ValueError, "phi has shape (3, 2)"),
+        (lambda: GAUSSIAN.natural(np.ones((2, 2)), np.array(HALF) * 1j), TypeError, "numbers are needed"),
+        (lambda: GAUSSIAN.unpack(np.array([0, np.nan, 0, 0, 0, 0])), ValueError, "theta[1], mean[1], is nan"),
+        (lambda: GAUSSIAN.unpack(np.array([0, 0, 800.0, 0, 0, 0])), ValueError, "theta[2], log variance[0], is 800.0"),
+        (lambda: GAUSSIAN.log_prior(np.array([0, 0, 0, 0, 800.0, 0])), ValueError, "theta[4]"),
+        (lambda: model_of(rh.Gaussian(), 1, coordinates=rh.ExpandedMean()).unpack(np.array([0, 0, -1.0])), ValueError,
+         "expanded[0, 0] is -1.0"),
+        (lambda: rh.default_priors(rh.Gaussian(), 0, rh.Series([0.0, 1.0])), ValueError, "n_states is 0"),
+        (lambda: rh.simulate(0, GAUSSIAN, None, 5), TypeError, "rng is 0; pass a generator"),
+    ],
+)  # fmt: skip
+def test_wrong_kinds(call, error, words):
+    refuses(error, words, call)
+
+
+def test_a_raw_array_in_place_of_a_series():
+    parameters = GAUSSIAN.parameters(HALF, mean=[0, 1], variance=1)
+    refuses(TypeError, "a Series is needed, not a ndarray", lambda: rh.smooth(GAUSSIAN, parameters, np.zeros(3)))
+
+
+def test_rows_that_nearly_sum_to_one_are_made_to():
+    parameters = GAUSSIAN.parameters([[0.4999998, 0.4999998]] * 2, mean=[0, 1], variance=1)
+    np.testing.assert_array_equal(parameters.transition, 0.5)
+    given = np.array([0.25, 0.75])
+    model = model_of(rh.Gaussian(), 2, start=given)
+    given[:] = 0
+    np.testing.assert_array_equal(model.start, [0.25, 0.75])
+
+
 def test_threads_and_sizes():
     parameters = GAUSSIAN.parameters(HALF, mean=[0, 1], variance=1)
     series = rh.Series([0.0, 1.0])
-    refuses(ValueError, "threads is 0", lambda: rh.log_likelihood(GAUSSIAN, parameters, series, threads=0))
+    for bad in (0, 1.5, "2"):
+        use = lambda bad=bad: rh.log_likelihood(GAUSSIAN, parameters, series, threads=bad)  # noqa: E731
+        refuses(ValueError, f"threads is {bad!r}", use)
     rng = np.random.default_rng(0)
     refuses(ValueError, "size is 0", lambda: rh.simulate(rng, GAUSSIAN, parameters, 0))
     refuses(ValueError, "state is 2", lambda: rh.simulate(rng, GAUSSIAN, parameters, 5, state=2))

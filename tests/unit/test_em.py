@@ -116,6 +116,43 @@ def test_what_em_cannot_do_is_said():
         rh.climb(odd, y, odd.parameters([[1.0]], mean=0, variance=1))
 
 
+def test_a_plain_change_point_without_priors():
+    """Transitions go to zero; neither the fit nor the gradient at it may break."""
+    rng = np.random.default_rng(0)
+    y = rh.Series(np.concatenate([rng.normal(0, 1, 50), rng.normal(20, 1, 50)]))
+    model = rh.Model(rh.Gaussian(), 2, rh.no_priors(rh.Gaussian()))
+    found = rh.climb(model, y, model.parameters([[0.9, 0.1], [0.1, 0.9]], mean=[1, 19], variance=1))
+    assert (np.diff(found.trace) > -1e-9).all()
+    assert found.parameters.phi[1, 0] == pytest.approx(20, abs=0.5)
+
+
+def test_a_collapse_is_said_and_the_best_point_kept():
+    rng = np.random.default_rng(0)
+    y = np.concatenate([rng.normal(0, 1, 50), [7.0], rng.normal(0, 1, 50)])
+    model = rh.Model(rh.Gaussian(), 2, rh.no_priors(rh.Gaussian()))
+    begin = model.parameters([[0.9, 0.1], [0.5, 0.5]], mean=[0, 7], variance=[1, 0.01])
+    found = rh.climb(model, rh.Series(y), begin, steps=1)
+    assert not found.converged
+    value = rh.log_likelihood(model, found.parameters, rh.Series(y))
+    assert found.log_posterior == pytest.approx(value)
+
+
+def test_expanded_coordinates_climb_the_same_hill():
+    rng = np.random.default_rng(5)
+    traces = []
+    for coordinates in (rh.AdditiveLogRatio(), rh.ExpandedMean()):
+        model = model_of(rh.Gaussian(), 2, coordinates=coordinates)
+        begin = model.parameters([[0.8, 0.2], [0.3, 0.7]], mean=[0, 3], variance=1)
+        traces.append(rh.climb(model, rh.Series(np.random.default_rng(5).normal(size=60)), begin, steps=20).trace)
+    np.testing.assert_allclose(*traces)
+    with pytest.raises(ValueError, match="steps is 0"):
+        rh.climb(model, rh.Series(rng.normal(size=9)), begin, steps=0)
+    with pytest.raises(ValueError, match="use fewer states"):
+        rh.climb(model, rh.Series([1.0]), begin)
+    with pytest.raises(ValueError, match="never changes"):
+        rh.climb(model, rh.Series([1.0] * 9), begin)
+
+
 def test_watch_is_told_of_each_step():
     model = model_of(rh.Gaussian(), 1)
     told = []

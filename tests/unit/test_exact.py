@@ -141,12 +141,14 @@ def overlap(gap, T, seed=0):
     return model, parameters, y
 
 
-def assert_close_to_oracle(model, parameters, y, lengths=None, sequential=False, tolerance=1e-9):
+def assert_close_to_oracle(
+    model, parameters, y, lengths=None, sequential=False, tolerance=1e-9, twin=oracle.forward_backward
+):
     """All quantities of a series against forward-backward in extended precision."""
     series = rh.Series(y, lengths=lengths)
     logp = oracle.log_density(model.family, y, parameters.phi)
     parts = [
-        oracle.forward_backward(logp[a:b], parameters.transition, parameters.start)
+        twin(logp[a:b], parameters.transition, parameters.start)
         for a, b in zip(series.bounds, series.bounds[1:], strict=False)
     ]
     kind = {"sequential": sequential}
@@ -221,16 +223,79 @@ def test_the_message_of_a_state_out_of_reach_stays_harmless(sequential):
     np.testing.assert_allclose(rh.smooth(model, parameters, series, sequential=sequential)[:, 0], 0.0)
 
 
-def test_an_unsettled_answer_says_so(monkeypatch):
-    """Both doors of the warning: densities cut off, and seams that do not agree after settling."""
-    model = model_of(rh.Gaussian(), 2, start=[1.0, 0.0])
-    parameters = model.parameters([[1 - 1e-200, 1e-200], [0.5, 0.5]], mean=[0, 100], variance=1)
-    with pytest.warns(RuntimeWarning, match="inexact"):
-        rh.log_likelihood(model, parameters, rh.Series(np.array([0.0, 100.0, 100.0])))
+LEFT_TO_RIGHT, NEVER = [[0.99, 0.01], [0.0, 1.0]], np.eye(2)
+ZEROS = np.zeros
+
+
+@pytest.mark.parametrize("sequential", [False, True], ids=["lanes", "sequential"])
+@pytest.mark.parametrize(
+    ("transition", "start", "means", "y"),
+    [
+        (LEFT_TO_RIGHT, [1, 0], [0, 10], np.concatenate([ZEROS(20), ZEROS(20) + 10, ZEROS(100)])),
+        (LEFT_TO_RIGHT, [1, 0], [0, 6], np.concatenate([ZEROS(20), [1000], ZEROS(100)])),
+        (NEVER, [0.5, 0.5], [0, 20], np.concatenate([ZEROS(10), ZEROS(30) + 20])),
+        ([[1, 1e-80], [1e-80, 1]], [0.5, 0.5], [0, 100], np.array([0.0, 0, 0, 100, 0, 0, 0, 0])),
+        ([[1, 1e-100], [1e-100, 1]], [0.5, 0.5], [0, 100], np.array([0.0, 100] * 10)),
+        ([[1, 1e-40], [1e-40, 1]], [0.5, 0.5], [0, 100], np.array([0.0, 100] * 10)),
+        ([[1, 1e-200], [0.5, 0.5]], [1, 0], [0, 100], np.array([0.0, 100, 100])),
+        (LEFT_TO_RIGHT, [1, 0], [0, 50], ZEROS(300)),
+    ],
+)
+def test_masses_far_below_what_doubles_hold_are_right(transition, start, means, y, sequential):
+    model = model_of(rh.Gaussian(), 2, start=start)
+    parameters = model.parameters(transition, mean=means, variance=1)
+    assert_close_to_oracle(model, parameters, y, sequential=sequential, twin=oracle.in_logs)
+    lengths = [len(y) // 2, len(y) - len(y) // 2]
+    assert_close_to_oracle(model, parameters, y, lengths=lengths, sequential=sequential, twin=oracle.in_logs)
+    series = rh.Series(y)
+    assert rh.decode(model, parameters, series)[1] <= rh.log_likelihood(model, parameters, series) + 1e-9
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, Pair()], **names)
+def test_logarithms_give_the_same_expectations(family, monkeypatch):
+    """The way out for forbidden transitions, forced on an ordinary series."""
+    rng = np.random.default_rng(12)
+    model = rh.Model(family, 3, rh.Priors((rh.Normal(0, 9),) * len(family.parameters)))
+    parameters = parameters_of(rng, model)
+    series = rh.Series(series_of(rng, model, parameters, 300), lengths=[100, 1, 199])
+    expected = rh.expectations(model, parameters, series, with_statistics=True)
+    smooth = rh.smooth(model, parameters, series)
+    monkeypatch.setattr(passes, "CAREFUL", 1.0)
+    monkeypatch.setattr(passes, "doubtful", lambda *args: True)
+    monkeypatch.setattr(passes.blocks, "CHUNK", 64)
+    for found, wanted in zip(rh.expectations(model, parameters, series, with_statistics=True), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(rh.smooth(model, parameters, series), smooth, atol=1e-10)
+
+
+def test_two_rare_states_of_the_paper_are_not_doubtful():
+    """Zeros that are bridged by another state do not need logarithms (nor their time)."""
+    model = model_of(rh.Gaussian(), 3)
+    parameters = model.parameters(
+        [[0.999, 0.0005, 0.0005], [0.1, 0.9, 0], [0.1, 0, 0.9]], mean=[0, -20, 20], variance=1
+    )
+    y, _ = rh.simulate(np.random.default_rng(0), model, parameters, 3000)
+    assert not passes.Pass(model, parameters, rh.Series(y), None, False).doubtful()
+    assert_close_to_oracle(model, parameters, y)
+
+
+def test_an_unsettled_answer_is_computed_in_logarithms(monkeypatch):
     model, parameters, y = overlap(2.0, 1500)
     monkeypatch.setattr(passes, "settle", lambda *args: None)
-    with pytest.warns(RuntimeWarning, match="inexact"):
-        rh.log_likelihood(model, parameters, rh.Series(y), sequential=True)
+    assert_close_to_oracle(model, parameters, y, sequential=True)
+
+
+def test_parameters_of_another_model_are_refused():
+    two, three = model_of(rh.Gaussian(), 2), model_of(rh.Gaussian(), 3)
+    parameters = two.parameters(np.full((2, 2), 0.5), mean=[0, 1], variance=1)
+    series = rh.Series(np.arange(6.0))
+    for use in (rh.smooth, rh.log_likelihood, rh.decode, rh.filter_states, rh.expectations, rh.predictive_log_density):
+        with pytest.raises(ValueError, match=r"phi has shape \(2, 2\); this model of 3 states needs \(3, 2\)"):
+            use(three, parameters, series)
+    with pytest.raises(ValueError, match="phi has shape"):
+        three.pack(parameters)
+    with pytest.raises(ValueError, match="phi has shape"):
+        rh.simulate(np.random.default_rng(0), three, parameters, 5)
 
 
 def test_outliers_do_not_underflow():
@@ -290,5 +355,7 @@ def test_two_columns():
 
 def test_joint_log_density_refuses_a_path_that_does_not_fit():
     model, parameters, y = case(rh.Gaussian(), 2, 9, seed=3)
-    with pytest.raises(ValueError, match=r"must be \(9,\) with states in 0..1"):
+    with pytest.raises(ValueError, match=r"path has shape .* 9 whole numbers"):
         rh.joint_log_density(model, parameters, rh.Series(y), [0, 1, 2])
+    with pytest.raises(ValueError, match=r"path\[8\] is 2; states must lie in 0..1"):
+        rh.joint_log_density(model, parameters, rh.Series(y), [0] * 8 + [2])

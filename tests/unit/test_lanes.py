@@ -25,6 +25,8 @@ FUNCTIONS = {
     "square": lambda v: 2 * v**2,
     "cube": lambda v: v**3,
     "inverse power": lambda v: v**-2,
+    "log1p": lambda v: np.log1p(np.abs(v)),
+    "power": lambda v: np.power(v, 2),
     "arithmetic": lambda v: -(3 - +v) * v / 7 + 1,
 }
 
@@ -48,6 +50,16 @@ def test_numpys_names(name):
     with np.errstate(all="ignore"):
         found, expected = through_lanes(FUNCTIONS[name], VALUES), FUNCTIONS[name](VALUES)
     np.testing.assert_allclose(found, expected, rtol=4e-16, atol=0)
+
+
+@pytest.mark.parametrize("n", [0.5, 2.5, -1.5, 2.0])
+def test_fractional_powers(n):
+    x = np.concatenate([[0.0, np.inf, np.nan, 1.0], np.geomspace(1e-9, 1e9, 12)]).reshape(1, LANES)
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(through_lanes(lambda v: v**n, x), x**n, rtol=2e-14)
+        np.testing.assert_allclose(
+            through_lanes(lambda v: n**v, x % 7) if n > 0 else n, n ** (x % 7) if n > 0 else n, rtol=2e-14
+        )
 
 
 def test_what_kernels_use():

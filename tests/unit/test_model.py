@@ -105,6 +105,19 @@ def test_closed_classes():
     np.testing.assert_allclose(rh.stationary(np.eye(3)), np.full(3, 1 / 3), atol=1e-12)
     absorbing = np.array([[0.9, 0.1, 0], [0, 0.9, 0.1], [0, 0, 1.0]])
     np.testing.assert_allclose(rh.stationary(absorbing), [0, 0, 1], atol=1e-12)
+    np.testing.assert_array_equal(rh.stationary(np.array([[1 - 1e-17, 1e-17], [0, 1]])), [0, 1])
+    two = np.array([[0.5, 0.5, 0, 0], [0.1, 0.9, 0, 0], [0, 0, 1, 0], [0.2, 0, 0.2, 0.6]])
+    np.testing.assert_allclose(rh.stationary(two), [1 / 12, 5 / 12, 1 / 2, 0], atol=1e-15)
+    assert not stationary_pull(two, np.ones(4)).any()
+
+
+@pytest.mark.parametrize("d", [1e-5, 1e-12, 1e-17, 1e-100])
+def test_stationary_pull_of_sticky_chains(d):
+    """Two states: pi_1 = a / (a + b); only log a and log b matter, with slopes 1 - a and 1 - b in their logits."""
+    a, b = d, 3 * d
+    found = stationary_pull(np.array([[1 - a, a], [b, 1 - b]]), np.array([2.0, 5.0]))
+    slope = 5 * 0.75 - 2 * 0.25  # of 2 log pi_0 + 5 log pi_1 in log a, where pi = (3/4, 1/4)
+    np.testing.assert_allclose(found, slope * np.array([[a - 1, 1 - a], [b - 1, 1 - b]]), rtol=1e-12)
 
 
 def test_stationary_pull_is_the_slope_in_logits():

@@ -110,6 +110,8 @@ def check_family(family: Family) -> None:
     a wrong index shows here.
     """
     name = type(family).__name__
+    if isinstance(family, type):
+        raise TypeError(f"family is the class {family.__name__}; pass an instance: {family.__name__}().")
     for attribute in ("parameters", "domain", "draw"):
         if not hasattr(family, attribute):
             raise TypeError(f"{name} has no {attribute!r}; see the contract in rarehmm.emissions.")

@@ -49,8 +49,11 @@ class StudentT(NamedTuple):
         return np.column_stack([mean, np.where(np.isfinite(s2) & (s2 > 0), s2, phi[:, 1])])
 
     def check(self) -> None:
-        if not (math.isfinite(self.nu) and self.nu > 0):
-            raise ValueError(f"nu is {self.nu}; the degrees of freedom must be positive and finite. Try StudentT(5).")
+        if not isinstance(self.nu, float | int) or not 0 < self.nu <= 1e6:
+            raise ValueError(
+                f"nu is {self.nu!r}; the degrees of freedom must lie between 0 and 1e6, such as StudentT(5). "
+                "Beyond, use Gaussian()."
+            )
 
 
 @compiled(prepare, StudentT)

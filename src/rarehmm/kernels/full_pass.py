@@ -90,7 +90,7 @@ def get(messages, low, lanes, t):
 
 @kernel
 def sweep(family, point, task, y, layout, seams, g, sums, probabilities, predictive):
-    """Log likelihood of all blocks and the smallest normaliser; with ``task.back``, expectations added to ``sums``.
+    """Log likelihood of all blocks; with ``task.back``, expectations added to ``sums``.
 
     ``probabilities`` (rows, K), if not empty, gets those of the states given everything (going back) or given the
     past and present; ``predictive`` (rows,), if not empty, the log density of each observation given the past.  The
@@ -98,13 +98,13 @@ def sweep(family, point, task, y, layout, seams, g, sums, probabilities, predict
     """
     halo, back = task.halo, task.back
     K = point.transition.shape[0]
-    total, smallest = 0.0, 1.0
+    total = 0.0
     for low in range(0, len(layout.first), LANES):
         last = halo + layout.length[low]  # the longest of the group
         n = last + halo if back else last
         shortest = fill(y, layout, low, halo, n, g)
         get(seams.left, low, g.a, 0)
-        logs, least = forward(family, point, g, halo, last, n, task.every)
+        logs = forward(family, point, g, halo, last, n, task.every)
         put(g.a, halo, low, seams.left)
         put(g.a, last, low, seams.end)
         if back:
@@ -114,11 +114,9 @@ def sweep(family, point, task, y, layout, seams, g, sums, probabilities, predict
             smooth(family, point, g, halo, last, shortest, sums, task.statistics, len(probabilities) > 0)
             put(g.b, 0, low, seams.begin)
         store(g.pb, (0, 0), logs)
-        store(g.b, (0, 0), least)
         for w in range(min(LANES, len(layout.first) - low)):
             i = low + w
             total += g.pb[0, 0, w]
-            smallest = min(smallest, g.b[0, 0, w])
             if len(probabilities) > 0:
                 for t in range(layout.length[i]):
                     for k in range(K):
@@ -126,4 +124,4 @@ def sweep(family, point, task, y, layout, seams, g, sums, probabilities, predict
             if len(predictive) > 0:
                 for t in range(layout.length[i]):
                     predictive[layout.first[i] + t] = g.top[halo + t, w] - np.log(g.scale[halo + t, w])
-    return total, smallest
+    return total

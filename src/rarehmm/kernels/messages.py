@@ -121,13 +121,13 @@ def forward(family, point, g, first, last, n, every):
     """Densities and filter over [0, n) from the message a[0]; a sequence that begins on the way does so with ``start``.
 
     a[t + 1, k] = scale[t] p[t, k] sum_j a[t, j] P[j, k].  Densities are relative to the largest among the states in
-    reach.  Returns the log likelihood of the core in each lane, and the smallest normaliser that was met: densities
-    are cut at e^-300, which is harmless while that is far larger.
+    reach, and cut at e^-300: harmless while every state receives far more than that from others (see ``doubtful``).
+    Returns the log likelihood of the core in each lane.
     """
     transition = point.transition
     K = transition.shape[0]
     template = prepare(family, point.phi[0])
-    total, smallest = splat(0.0), splat(1.0)
+    total = splat(0.0)
     for t in range(n):
         x = observation(family, g.y, t)
         ok = seen(x)
@@ -157,14 +157,13 @@ def forward(family, point, g, first, last, n, every):
         if (t + 1 - first) % every == 0 or t == last - 1 or t == n - 1:
             if inside:
                 total = total + positive_log(z)
-            smallest = np.where(z < smallest, z, smallest)
             z = 1.0 / z
             store(g.scale, (t,), z)
             for k in range(K):
                 store(g.a, (t + 1, k), load(g.a, (t + 1, k)) * z)
         else:
             store(g.scale, (t,), splat(1.0))
-    return total, smallest
+    return total
 
 
 @inner

@@ -8,7 +8,9 @@ import numpy as np
 from rarehmm.dispatch import inner, kernel
 from rarehmm.emissions import log_density, prepare
 from rarehmm.kernels.messages import observation, seen
-from rarehmm.lanes import LANES, Array, lane_array, relative, store, take
+from rarehmm.lanes import LANES, LOWEST, Array, lane_array, relative, store, take
+
+VANISHED = 1e-290  # masses below this are as good as lost
 
 
 @kernel
@@ -67,7 +69,7 @@ def filter_block(logp, point, fresh, first, length, a, b, reach):
     """Filter one block in place from the message ``a`` (K,); reach[t, k]: whether k had mass before step t."""
     for t in range(length):
         for k in range(len(a)):
-            reach[t, k] = a[k] > 0.0
+            reach[t, k] = a[k] > 0.0 or (fresh and t == 0)
         predict(point.transition, a, b)
         if fresh and t == 0:
             for k in range(len(a)):
@@ -145,7 +147,7 @@ def step_back(logp, row, transition, reach, t, b, pb):
 
 @inner
 def weigh(logp, t, prediction, a):
-    """a = prediction times density, normalised; densities relative to the largest in reach."""
+    """a = prediction times density, normalised; densities relative to the largest in reach, which is returned."""
     K = len(a)
     top = -np.inf
     for k in range(K):
@@ -157,6 +159,93 @@ def weigh(logp, t, prediction, a):
         total += a[k]
     for k in range(K):
         a[k] /= total
+    return top
+
+
+# ---------------------------------------------------------------- forbidden transitions: doubt, and logarithms
+@kernel
+def doubtful(logp, point, fresh, a, marked):
+    """Whether the filter over these rows leans on masses that were cut off at e^-300 or have vanished.
+
+    Such masses are ``marked``.  They do no harm where they are a negligible part now, and the next prediction owes
+    them nothing, as is always so when every transition is possible.  ``a`` and ``marked`` (K,) carry over from one
+    stretch to the next.
+    """
+    transition = point.transition
+    K = len(a)
+    b, owed = np.empty(K), np.empty(K)
+    for t in range(len(logp)):
+        predict(transition, a, b)
+        for k in range(K):
+            owed[k] = 0.0
+            for j in range(K):
+                if marked[j] and not fresh[t]:
+                    owed[k] += max(a[j], VANISHED) * transition[j, k]
+            if fresh[t]:
+                b[k] = point.start[k]
+            if owed[k] > 1e-12 * b[k]:
+                return True
+        top = weigh(logp, t, b, a)
+        for k in range(K):
+            marked[k] = b[k] > 0.0 and (logp[t, k] - top < LOWEST or a[k] < VANISHED)
+            if marked[k] and a[k] > 1e-12:
+                return True
+    return False
+
+
+@inner
+def log_sum(x):
+    """log sum exp."""
+    top = np.max(x)
+    if top == -np.inf:
+        return top
+    total = 0.0
+    for k in range(len(x)):
+        total += np.exp(x[k] - top)
+    return top + np.log(total)
+
+
+@kernel
+def log_forward(logp, log_transition, log_start, fresh, before, filtered, predictive):
+    """The filter in logarithms, nothing cut off: filtered (n, K), predictive (n,); ``before`` (K,) carries over.
+
+    The largest entry of each row of ``logp`` is 0, against rounding.
+    """
+    n, K = logp.shape
+    part = np.empty(K)
+    for t in range(n):
+        for k in range(K):
+            if fresh[t]:
+                filtered[t, k] = log_start[k] + logp[t, k]
+            else:
+                for j in range(K):
+                    part[j] = before[j] + log_transition[j, k]
+                filtered[t, k] = log_sum(part) + logp[t, k]
+        predictive[t] = log_sum(filtered[t])
+        for k in range(K):
+            filtered[t, k] -= predictive[t]
+            before[k] = filtered[t, k]
+
+
+@kernel
+def log_backward(logp, log_transition, fresh, filtered, predictive, before, message, pairs):
+    """Back through rows in logarithms: ``filtered`` becomes the smoothed probabilities, ``pairs`` (K, K) grows.
+
+    ``before`` (K,): the log filter just before these rows; ``message`` (K,) carries over, from the rows after these.
+    """
+    n, K = logp.shape
+    weight, part = np.empty(K), np.empty(K)
+    for t in range(n - 1, -1, -1):
+        for k in range(K):
+            weight[k] = logp[t, k] + message[k] - predictive[t]
+            filtered[t, k] = np.exp(filtered[t, k] + message[k])
+        for j in range(K):
+            source = filtered[t - 1, j] if t > 0 else before[j]
+            for k in range(K):
+                part[k] = log_transition[j, k] + weight[k]
+                if not fresh[t]:
+                    pairs[j, k] += np.exp(source + part[k])
+            message[j] = 0.0 if fresh[t] else log_sum(part)
 
 
 # ---------------------------------------------------------------- Viterbi
