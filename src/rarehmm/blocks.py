@@ -4,10 +4,12 @@ A block ends where its sequence ends, or has the size that was asked for; no blo
 blocks that one call of a kernel works on.  Chunks do not depend on the number of threads, so neither do results.
 """
 
+import functools
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, TypeVar
+from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -15,7 +17,7 @@ from rarehmm.lanes import LANES
 from rarehmm.series import Array, BoolArray, IntArray, Series
 
 R = TypeVar("R")
-CHUNK = 1 << 15  # observations in a chunk, roughly
+CHUNK = 1 << 16  # observations in a chunk, roughly
 SMALLEST = 128  # a shorter sequence is one block
 
 
@@ -34,9 +36,11 @@ class Blocks(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Blocks [low, high) in the order in which they fill the lanes, and the rows of the series that they need."""
+    """Blocks [low, high), the order in which they fill the lanes, and the rows of the series that they need."""
 
-    blocks: IntArray
+    low: int
+    high: int
+    blocks: IntArray | slice
     first: int
     last: int
 
@@ -59,34 +63,52 @@ def even_size(series: Series, largest: int) -> int:
 
 
 def chunks(blocks: Blocks, halo: int, T: int) -> list[Chunk]:
-    """Runs of blocks, a multiple of LANES each; within a run the long ones first, so that lanes end together."""
+    """Runs of blocks, a multiple of LANES each, the first as small as can be (it shows whether a halo is long enough).
+
+    Within a run the long blocks come first, so that lanes end together.
+    """
     n = len(blocks.first)
     total = np.concatenate([[0], np.cumsum(blocks.length)])
-    out = []
-    low = 0
-    while low < n:
+    bounds = [0, min(n, LANES)]
+    while bounds[-1] < n:
+        low = bounds[-1]
         wanted = int(np.searchsorted(total, total[low] + CHUNK)) - low
-        high = min(n, low + max(LANES, -(-wanted // LANES) * LANES))
-        members = np.arange(low, high)
-        order = np.argsort(-blocks.length[members], kind="stable")
+        bounds.append(min(n, low + max(LANES, -(-wanted // LANES) * LANES)))
+    out = []
+    for low, high in pairwise(bounds):
+        lengths = blocks.length[low:high]
+        sorted_already = bool((lengths[1:] <= lengths[:-1]).all())
+        order = slice(low, high) if sorted_already else low + np.argsort(-lengths, kind="stable")
         first = max(0, int(blocks.first[low]) - halo)
         last = min(T, int(blocks.first[high - 1] + blocks.length[high - 1]) + halo)
-        out.append(Chunk(members[order], first, last))
-        low = high
+        out.append(Chunk(low, high, order, first, last))
     return out
 
 
 def over(series: Series, parts: list[Chunk], work: Callable[[Array, Chunk], R], threads: int | None = None) -> list[R]:
     """``work(rows, chunk)`` for each chunk, with the rows of the series that it needs; results in order of chunks."""
-    workers = max(1, min(threads or available_threads(), len(parts)))
+    results: list[Any] = [None] * len(parts)
+    waiting = iter(range(len(parts)))  # shared by the threads, each takes the next
 
-    def one(chunk: Chunk) -> R:
-        return work(series.read(chunk.first, chunk.last), chunk)
+    def drain() -> None:
+        for i in waiting:
+            results[i] = work(series.read(parts[i].first, parts[i].last), parts[i])
 
-    if workers == 1:
-        return [one(chunk) for chunk in parts]
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(one, parts))
+    helpers = min(threads or available_threads(), len(parts)) - 1
+    others = [pool(helpers, os.getpid()).submit(drain) for _ in range(helpers)]
+    try:
+        drain()
+    finally:
+        wait(others)
+    for other in others:
+        other.result()
+    return results
+
+
+@functools.cache
+def pool(workers: int, process: int) -> ThreadPoolExecutor:
+    """Threads that wait for the next pass: to start them anew would cost a tenth of one.  A fork needs its own."""
+    return ThreadPoolExecutor(workers, thread_name_prefix="rarehmm")
 
 
 def available_threads() -> int:

@@ -75,10 +75,10 @@ def explained(who: str) -> Iterator[None]:
     try:
         yield
     except numba.core.errors.NumbaError as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        reason = next((line for line in lines if ">>>" in line or "lanes" in line or "mask" in line), lines[0])
+        calls = [line.strip().removeprefix(">>> ") for line in str(error).splitlines() if ">>>" in line]
+        reason = min(calls, key=len) if calls else str(error).splitlines()[0]
         raise TypeError(
-            f"the functions of {who} cannot be compiled ({reason.removeprefix('>>> ')}). Inside them use arithmetic, "
+            f"the functions of {who} cannot be compiled ({reason}). Inside them use arithmetic, "
             "np.exp, np.log, np.sqrt, np.abs, np.where, np.maximum and powers; rarehmm.lanes.lanewise for the rest."
         ) from error
 

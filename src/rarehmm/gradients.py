@@ -42,8 +42,8 @@ def window_sums(
         mine = chunk.blocks
         first, length, begin, stop = (place[mine] for place in places)
         layout = Layout(first - chunk.first, length, begin - chunk.first, stop - chunk.first)
-        room, sums = group(n, y.shape[1], K), zeros(K, P, n_statistics(model, point))
-        found = WindowSums(*(np.empty((len(mine), *o.shape[1:])) for o in out))
+        room, (_, sums) = group(n, y.shape[1], K), zeros(K, P, n_statistics(model, point))
+        found = WindowSums(*(np.empty((len(first), *o.shape[1:])) for o in out))
         with explained(model.name):
             window_pass(model.family, point, law, windows.buffer, windows.length, y, layout, room, sums, *found)
         for whole, part in zip(out, found, strict=True):

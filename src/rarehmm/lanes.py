@@ -35,7 +35,7 @@ def lane_array(*shape: int) -> Array:
     """Zeros (..., LANES) that start on a cache line: a 64-byte vector off its line costs two accesses."""
     size = math.prod(shape) * LANES
     raw = np.zeros(size + 8)
-    first = (-raw.ctypes.data % 64) // 8
+    first = (-raw.__array_interface__["data"][0] % 64) // 8
     return raw[first : first + size].reshape(*shape, LANES)
 
 

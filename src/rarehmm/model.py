@@ -1,6 +1,7 @@
 """Model: a family, transitions and priors as one vector theta in R^d, and the parameters in their own units."""
 
 import difflib
+import functools
 import math
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -104,9 +105,16 @@ class Model:
         emission = [f"{logs[p.support]}{p.name}[{k}]" for p in self.family.parameters for k in range(self.n_states)]
         return emission + self.coordinates.names(self.n_states)
 
-    @property
+    @functools.cached_property
     def _positive(self) -> npt.NDArray[np.bool_]:
         return np.array([p.support == "positive" for p in self.family.parameters])
+
+    @functools.cached_property
+    def _limits(self) -> Array:
+        """How far each entry of theta may be from zero (d,)."""
+        coordinates = math.log(HUGE) if isinstance(self.coordinates, AdditiveLogRatio) else HUGE
+        emission = np.repeat(np.where(self._positive, math.log(HUGE), HUGE), self.n_states)
+        return np.concatenate([emission, np.full(self.coordinates.size(self.n_states), coordinates)])
 
     # ------------------------------------------------------------ doors
     def parameters(self, transition: npt.ArrayLike, **emission: npt.ArrayLike) -> Parameters:
@@ -187,16 +195,11 @@ class Model:
         if theta.shape != (self.size,):
             raise ValueError(f"theta has shape {theta.shape}; this model has {self.size} free parameters.")
         K, P = self.n_states, len(self.family.parameters)
-        limits = np.full(theta.shape, HUGE)
-        limits[np.repeat(self._positive, K).nonzero()[0]] = math.log(HUGE)
-        if isinstance(self.coordinates, AdditiveLogRatio):
-            limits[K * P :] = math.log(HUGE)
-        if not (np.abs(theta) <= limits).all():
-            i = int(np.argmax(~(np.abs(theta) <= limits)))
-            name = self.component_names[i]
-            raise ValueError(
-                f"theta[{i}], {name}, is {theta[i]}; it must lie between -{limits[i]:g} and {limits[i]:g}."
-            )
+        inside = np.abs(theta) <= self._limits
+        if not inside.all():
+            i = int(np.argmin(inside))
+            name, limit = self.component_names[i], self._limits[i]
+            raise ValueError(f"theta[{i}], {name}, is {theta[i]}; it must lie between -{limit:g} and {limit:g}.")
         raw = theta[: K * P].reshape(P, K).T
         phi = np.where(self._positive, np.exp(np.where(self._positive, raw, 0.0)), raw)
         return np.ascontiguousarray(phi), theta[K * P :]

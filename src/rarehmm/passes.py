@@ -7,6 +7,7 @@ block one after the other.  ``sequential=True`` does that from the start: the sa
 transitions make even masses below e^-300 matter, everything is done in logarithms.
 """
 
+import threading
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from rarehmm import blocks
 from rarehmm.dispatch import explained
 from rarehmm.emissions import Family, columns, constant, prepare, score, statistics
 from rarehmm.kernels.full_pass import Layout, Seams, Task, sweep
-from rarehmm.kernels.messages import Group, Point, group, zeros
+from rarehmm.kernels.messages import Group, Point, group, split_sums, zeros
 from rarehmm.kernels.sequential import (
     doubtful,
     log_backward,
@@ -219,6 +220,23 @@ def apart(u: Array, v: Array, tolerance: float) -> BoolArray:
     return np.asarray((np.abs(u - v) > tolerance * np.maximum(u, v)).any(1))
 
 
+class _Room(threading.local):
+    """What a thread keeps from one pass to the next: fresh memory would have to be fetched page by page."""
+
+    group: Group | None = None
+
+
+_room = _Room()
+
+
+def working_room(n: int, D: int, K: int) -> Group:
+    """A group of at least n steps, for this thread alone."""
+    kept = _room.group
+    if kept is None or len(kept.y) < n or kept.y.shape[1] != D or kept.p.shape[1] != K:
+        kept = _room.group = group(n, D, K)
+    return kept
+
+
 class Pass:
     """One pass over a series at one set of parameters: plan of blocks, probing of the halo, seams, settling."""
 
@@ -245,7 +263,7 @@ class Pass:
         steps_matter = (len(self.probabilities) > 0 and not back) or len(self.predictive) > 0
         self.task = Task(0, 1 if steps_matter else EVERY, back, with_statistics)
         self.sizes = K, P, n_statistics(model, self.point)
-        self.spare: list[Group] = []
+        self.law = self.point.start if model.start is None else stationary(self.point.transition)
 
     def run(self) -> Expectations:
         """All blocks, until the seams agree; in logarithms where nothing else is safe."""
@@ -261,8 +279,9 @@ class Pass:
                 return self.in_logs()
         if len(self.predictive) > 0:
             add_constants(self.model, self.series, self.predictive)
-        value, scores, counts, parts, pairs, first = (np.sum(each, axis=0) for each in zip(*results, strict=True))
-        log_likelihood = float(value) + constant_total(self.model, self.series)
+        values, sums = zip(*results, strict=True)
+        log_likelihood = float(np.sum(values)) + constant_total(self.model, self.series)
+        scores, counts, parts, pairs, first = split_sums(np.sum(sums, axis=0), *self.sizes)
         return Expectations(log_likelihood, scores, counts, parts, pairs * self.point.transition, first)
 
     # ------------------------------------------------------------ forbidden transitions
@@ -287,8 +306,7 @@ class Pass:
             top[rows] = logp.max(1)
             logp -= top[rows, None]
             log_forward(logp, log_transition, log_start, fresh, before, filtered[rows], predictive[rows])
-        found = zeros(K, P, Q)
-        sums = [part[..., 0] for part in found]
+        sums = split_sums(np.zeros(K * (P + Q + K + 2)), K, P, Q)
         scores, counts, parts, pairs, first = sums
         message = np.zeros(K)
         for low, high in reversed(rows_of(self.series)) if self.back else ():
@@ -315,16 +333,16 @@ class Pass:
         self.task = self.task._replace(halo=0 if self.blocks.fresh.all() else halo)
         self.parts = blocks.chunks(self.blocks, self.task.halo, len(self.series))
         n = len(self.blocks.first)
-        left = np.tile(stationary(self.point.transition), (n, 1))
-        self.seams = Seams(left, np.ones((n, K)), np.ones((n, K)), np.ones((n, K)))
-        self.spare.clear()
+        self.messages = np.ones((4, n, K))
+        self.messages[0] = self.law
+        self.seams = Seams(*self.messages)
 
     def with_halo(self) -> list[Any] | None:
         """Results of all chunks if some halo is long enough for every seam; None, with the blocks marked, if not."""
         for halo in HALOS:  # probed on the first chunk
             self.plan(halo)
             first = blocks.over(self.series, self.parts[:1], self.chunk, 1)
-            count = len(self.parts[0].blocks)
+            count = self.parts[0].high
             if self.mark(count, TOLERANCE) <= 0.02 * count:
                 break
         results = first + blocks.over(self.series, self.parts[1:], self.chunk, self.threads)
@@ -366,30 +384,25 @@ class Pass:
 
     def rows(self, chunk: blocks.Chunk, marks: BoolArray) -> tuple[Array, IntArray, IntArray, int] | None:
         """Densities of a chunk with the places of its blocks in them, in order of time; None if none is marked."""
-        members = np.sort(chunk.blocks)
+        members = slice(chunk.low, chunk.high)
         if not marks[members].any():
             return None
-        logp = densities(self.model, self.point, self.series.read(chunk.first, chunk.last))
-        return logp, self.blocks.first[members] - chunk.first, self.blocks.length[members], int(members[0])
+        rows = self.blocks.first[members] - chunk.first
+        return self.logp(chunk.first, chunk.last), rows, self.blocks.length[members], chunk.low
 
     # ------------------------------------------------------------ one chunk
-    def chunk(self, y: Array, chunk: blocks.Chunk) -> tuple[Any, ...]:
+    def chunk(self, y: Array, chunk: blocks.Chunk) -> tuple[float, Array]:
         """Run the kernel on one chunk: the log likelihood, and the sums over lanes."""
         b, mine, rows = self.blocks, chunk.blocks, slice(chunk.first, chunk.last)
         offset = chunk.first
         layout = Layout(b.first[mine] - offset, b.length[mine], b.begin[mine] - offset, b.stop[mine] - offset)
-        seams = Seams(*(messages[mine] for messages in self.seams))
-        sums = zeros(*self.sizes)
-        try:
-            room = self.spare.pop()
-        except IndexError:
-            room = group(int(b.length.max()) + 2 * self.task.halo, y.shape[1], self.sizes[0])
+        local = np.ascontiguousarray(self.messages[:, mine])
+        flat, sums = zeros(*self.sizes)
+        room = working_room(int(b.length.max()) + 2 * self.task.halo, y.shape[1], self.sizes[0])
         with explained(self.model.name):
             value = sweep(
-                self.model.family, self.point, self.task, y, layout, seams, room, sums,
+                self.model.family, self.point, self.task, y, layout, Seams(*local), room, sums,
                 self.probabilities[rows], self.predictive[rows],
             )  # fmt: skip
-        self.spare.append(room)
-        for messages, local in zip(self.seams, seams, strict=True):
-            messages[mine] = local
-        return value, *(s.sum(-1) for s in sums)
+        self.messages[:, mine] = local
+        return value, flat.sum(-1)

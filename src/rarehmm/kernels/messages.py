@@ -6,6 +6,7 @@ every few steps only; the backward pass uses the filter's own scales, hence need
 states out of reach are set to zero: they do not matter, and might grow without bound.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -253,6 +254,17 @@ class Sums(NamedTuple):
     first: Array
 
 
-def zeros(K: int, P: int, Q: int) -> Sums:
-    one = lane_array
-    return Sums(one(K, P), one(K), one(K, Q), one(K, K), one(K))
+def zeros(K: int, P: int, Q: int) -> tuple[Array, Sums]:
+    """Room for sums, as one array (n, LANES) and as its parts."""
+    flat = lane_array(K * (P + 1 + Q + K + 1))
+    return flat, split_sums(flat, K, P, Q)
+
+
+def split_sums(flat: Array, K: int, P: int, Q: int) -> Sums:
+    """The parts of ``zeros``, also of its sum over lanes."""
+    parts, at = [], 0
+    for shape in ((K, P), (K,), (K, Q), (K, K), (K,)):
+        size = math.prod(shape)
+        parts.append(flat[at : at + size].reshape(*shape, *flat.shape[1:]))
+        at += size
+    return Sums(*parts)
