@@ -122,16 +122,17 @@ def other_families():
 
 
 MEMORY = """
-import resource, numpy as np, rarehmm as rh
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+import re, numpy as np, rarehmm as rh
+status = lambda name: int(re.search(name + r":\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
 model = rh.Model(rh.Gaussian(), 3, rh.paper_priors(rh.Gaussian()))
 point = model.parameters([[.99, .005, .005], [.005, .99, .005], [.495, .495, .01]], mean=[-20, 0, 20], variance=1)
-y = np.zeros(10_000_000)
-for low in range(0, len(y), 100_000):
-    y[low : low + 100_000] = rh.simulate(np.random.default_rng(low), model, point, 100_000)[0]
-before = peak()
-rh.log_posterior(model, model.pack(point), rh.Series(y))
-print(peak() - before)
+theta = model.pack(point)
+y, _ = rh.simulate(np.random.default_rng(0), model, point, 10_000_000)
+del _
+open("/proc/self/clear_refs", "w").write("5")  # the peak starts again from here
+before = status("VmRSS")
+rh.log_posterior(model, theta, rh.Series(y))
+print(status("VmHWM") - before)
 """
 
 

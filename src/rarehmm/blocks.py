@@ -106,7 +106,7 @@ def over(series: Series, parts: list[Chunk], work: Callable[[Array, Chunk], R], 
 
 
 @functools.cache
-def pool(workers: int, process: int) -> ThreadPoolExecutor:
+def pool(workers: int, _process: int) -> ThreadPoolExecutor:
     """Threads that wait for the next pass: to start them anew would cost a tenth of one.  A fork needs its own."""
     return ThreadPoolExecutor(workers, thread_name_prefix="rarehmm")
 

@@ -16,6 +16,7 @@ from rarehmm.dispatch import cached_files
 from rarehmm.emissions import families
 from rarehmm.gradients import window_sums
 from rarehmm.model import Priors
+from rarehmm.passes import Pass
 from rarehmm.windows import Windows
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Bayesian hidden Markov models with rare states.")
@@ -78,7 +79,8 @@ def warm_up() -> None:
         rh.log_posterior(model, model.pack(point), series)
         rh.smooth(model, point, series, sequential=True)
         rh.decode(model, point, series)
-        rh.smooth(model, model.natural(point.phi, np.eye(2)), series)  # in logarithms
+        rh.log_likelihood(model, model.natural(point.phi, np.eye(2)), series)
+        Pass(model, point, series, None, False, back=True).in_logs()
         window_sums(model, point, series, Windows(series, 2, 2))
         console.print(f"  {name}")
     files = list(cached_files())
