@@ -86,7 +86,13 @@ class Dirichlet(NamedTuple):
         return np.asarray(norm + (a - 1) * np.log(x).sum(-1))
 
 
-# ---------------------------------------------------------------- M-steps under conjugate priors
+# ---------------------------------------------------------------- estimates, and M-steps under conjugate priors
+def mean_and_variance(y: Array, weight: Array) -> Array:
+    """Weighted mean and variance of observations, (2,)."""
+    mean = np.average(y, weights=weight)
+    return np.array([mean, np.average((y - mean) ** 2, weights=weight)])
+
+
 def best_mean(total: Array, weight: Array, s2: Array, prior: Prior) -> Array:
     r"""Mode of a mean, :math:`(\sum wy / s^2 + m_0 / v_0) / (\sum w / s^2 + 1 / v_0)`; NaN if nothing is known."""
     precision, pull = (1 / prior.variance, prior.mean / prior.variance) if isinstance(prior, Normal) else (0.0, 0.0)

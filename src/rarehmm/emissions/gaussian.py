@@ -7,7 +7,7 @@ import numpy as np
 
 from rarehmm.dispatch import compiled
 from rarehmm.emissions import Parameter, log_density, prepare, score, statistics
-from rarehmm.priors import Prior, best_mean, best_variance, location, squared_scale
+from rarehmm.priors import Prior, best_mean, best_variance, location, mean_and_variance, squared_scale
 from rarehmm.series import REALS, Array, Domain, IntArray
 
 
@@ -30,8 +30,7 @@ class Gaussian(NamedTuple):
 
     def estimate(self, y: Array, weight: Array) -> Array:
         """Weighted mean and variance of the observations of one state."""
-        mean = np.average(y, weights=weight)
-        return np.array([mean, np.average((y - mean) ** 2, weights=weight)])
+        return mean_and_variance(y, weight)
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
         """M-step, mean first, then variance given it; a state without observations or prior stays."""

@@ -1,0 +1,42 @@
+"""Langevin dynamics whose metric follows the position: the paper's expanded means and variances."""
+
+import math
+from typing import Any, NamedTuple
+
+from rarehmm.dispatch import compiled
+from rarehmm.samplers import step
+from rarehmm.series import Array
+
+
+class ExpandedMeanSgld(NamedTuple):
+    r"""Each coordinate with the metric :math:`G^{-1} = \theta^p`, p its ``power``; positive ones are reflected at 0.
+
+    .. math:: \theta \leftarrow \bigl|\theta + (h/2) [\theta^p g + p\, \theta^{p-1}] + \sqrt{h\, \theta^p}\, \xi\bigr|
+
+    The second term is the slope of the inverse metric, without which the law is another.  Expanded means (p = 1) move
+    by :math:`(h/2) [\alpha - \hat A + \xi_{jk} - P_{jk} n_j]`, variances (p = 2) with noise :math:`\sqrt h \sigma^2`.
+    """
+
+    step_size: float
+
+    @property
+    def memory_rows(self) -> int:
+        return 0
+
+    @property
+    def noise_rows(self) -> int:
+        return 1
+
+
+@compiled(step, ExpandedMeanSgld)
+def _(sampler: ExpandedMeanSgld, theta: Array, gradient: Array, noise: Array, memory: Any, power: Array) -> None:
+    h = sampler.step_size
+    for i in range(len(theta)):
+        x, p = theta[i], power[i]
+        metric, slope = 1.0, 0.0
+        if p == 1.0:
+            metric, slope = x, 1.0
+        elif p == 2.0:
+            metric, slope = x * x, 2.0 * x
+        new = x + 0.5 * h * (metric * gradient[i] + slope) + math.sqrt(h * metric) * noise[0, i]
+        theta[i] = abs(new) if p > 0.0 else new

@@ -1,0 +1,28 @@
+"""Stochastic gradient Langevin dynamics: the paper's Algorithm 1 (Welling and Teh 2011)."""
+
+import math
+from typing import Any, NamedTuple
+
+from rarehmm.dispatch import compiled
+from rarehmm.samplers import step
+from rarehmm.series import Array
+
+
+class Sgld(NamedTuple):
+    r""":math:`\theta \leftarrow \theta + (h/2)\, g + \sqrt h\, \xi`."""
+
+    step_size: float
+
+    @property
+    def memory_rows(self) -> int:
+        return 0
+
+    @property
+    def noise_rows(self) -> int:
+        return 1
+
+
+@compiled(step, Sgld)
+def _(sampler: Sgld, theta: Array, gradient: Array, noise: Array, memory: Any, power: Any) -> None:
+    for i in range(len(theta)):
+        theta[i] += 0.5 * sampler.step_size * gradient[i] + math.sqrt(sampler.step_size) * noise[0, i]

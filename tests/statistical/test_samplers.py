@@ -1,0 +1,139 @@
+"""Each sampler on a Gaussian target keeps the exact law of its discretisation; and a step that is 2 % off does not.
+
+The law is worked out by hand: for a linear step x' = A x + B xi it solves V = A V A' + B B'; for a metric that follows
+the position it is the fixed law of the step's transition density on a grid.  One long run has many independent
+coordinates; their variances give the standard error.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from scipy.integrate import trapezoid
+from scipy.linalg import expm, solve_discrete_lyapunov
+from scipy.stats import norm
+
+from rarehmm.dispatch import kernel
+from rarehmm.samplers import step
+from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
+from rarehmm.samplers.sghmc import Sghmc
+from rarehmm.samplers.sgld import Sgld
+from rarehmm.samplers.underdamped import Underdamped
+
+CHAINS, BURN = 400, 500
+
+
+@kernel
+def run(sampler, theta, memory, power, target, noise, drift, total):
+    """Steps on N(0, 1) (target 0) or Gamma(target, 1); adds theta and theta^2 to ``total`` (2, d)."""
+    gradient = np.empty(len(theta))
+    for t in range(len(noise)):
+        for i in range(len(theta)):
+            gradient[i] = drift * (-theta[i] if target == 0.0 else (target - 1.0) / theta[i] - 1.0)
+        step(sampler, theta, gradient, noise[t], memory, power)
+        for i in range(len(theta)):
+            total[0, i] += theta[i]
+            total[1, i] += theta[i] * theta[i]
+
+
+def moments(sampler, power=0.0, target=0.0, loud=1.0, drift=1.0, steps=4000):
+    """Means over time of theta and theta^2 for each of the independent coordinates, (2, CHAINS)."""
+    rng = np.random.default_rng(0)
+    theta, memory = np.full(CHAINS, max(target, 0.5)), np.zeros((sampler.memory_rows, CHAINS))
+    total = np.zeros((2, CHAINS))
+    for part in (BURN, *[1000] * (steps // 1000)):
+        noise = loud * rng.standard_normal((part, sampler.noise_rows, CHAINS))
+        kept = np.zeros((2, CHAINS))
+        run(sampler, theta, memory, np.full(CHAINS, power), target, noise, drift, kept)
+        total += kept if part != BURN else 0.0
+    return total / steps
+
+
+def standard_errors_off(found, expected):
+    return (found.mean() - expected) / (found.std() / math.sqrt(len(found)))
+
+
+class Case(NamedTuple):
+    sampler: object
+    A: np.ndarray
+    B: np.ndarray
+
+    @property
+    def variance(self):
+        return solve_discrete_lyapunov(self.A, self.B @ self.B.T)[0, 0]
+
+
+def sgld(h):
+    return Case(Sgld(h), np.array([[1 - h / 2]]), np.array([[math.sqrt(h)]]))
+
+
+def sghmc(h, a):
+    """(theta, v)."""
+    kick, keep = h / 2, 1 - a
+    return Case(Sghmc(h, a), np.array([[1 - kick, keep], [-kick, keep]]), math.sqrt(a * h) * np.ones((2, 1)))
+
+
+def underdamped(h, c):
+    """From the matrix exponential of the linear equation with the gradient frozen at the start of the step."""
+    free = expm(h * np.array([[0, 1, 0], [0, -c, 1], [0, 0, 0]]))  # (theta, v, frozen gradient)
+    A = free[:2, :2] + np.outer(free[:2, 2], [-1, 0])
+    s = np.linspace(0, h, 2001)
+    flow = np.array([expm(u * np.array([[0, 1], [0, -c]])) @ [0, math.sqrt(2 * c)] for u in s])
+    noise = trapezoid(flow[:, :, None] * flow[:, None, :], s, axis=0)
+    return Case(Underdamped(h, c), A, np.linalg.cholesky(noise))
+
+
+CASES = {"sgld": sgld(0.5), "sghmc": sghmc(0.2, 0.3), "underdamped": underdamped(0.5, 2.0)}
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize("name", CASES)
+def test_the_exact_stationary_variance_is_kept(name):
+    case = CASES[name]
+    assert abs(standard_errors_off(moments(case.sampler)[1], case.variance)) < 4
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize("name", CASES)
+def test_that_test_would_notice_two_percent_too_much_noise_or_drift(name):
+    case = CASES[name]
+    assert abs(standard_errors_off(moments(case.sampler, loud=1.02)[1], case.variance)) > 4
+    assert abs(standard_errors_off(moments(case.sampler, drift=1.02)[1], case.variance)) > 4
+
+
+def test_known_forms():
+    assert CASES["sgld"].variance == pytest.approx(1 / (1 - 0.5 / 4))
+    assert sghmc(0.5, 1.0).variance == pytest.approx(sgld(0.5).variance)  # with friction 1 it is SGLD
+    assert underdamped(1e-3, 2.0).variance == pytest.approx(1.0, abs=1e-3)
+
+
+def fixed_law(h, power, target):
+    """Mean and second moment of the fixed law of |x + (h/2)(x^p g + p x^(p-1)) + sqrt(h x^p) xi| on a grid."""
+    x = np.geomspace(1e-4, 40, 1600)  # spacing in proportion to x, as the noise is where p = 2
+    metric, slope = x**power, power * x ** (power - 1)
+    centre = x + h / 2 * (metric * ((target - 1) / x - 1) + slope)
+    spread = np.sqrt(h * metric)
+    density = norm.pdf(x[None], centre[:, None], spread[:, None]) + norm.pdf(-x[None], centre[:, None], spread[:, None])
+    density *= x  # widths of the grid, up to a constant
+    density /= density.sum(1, keepdims=True)
+    law = np.full(len(x), 1 / len(x))
+    for _ in range(12):
+        density = density @ density
+    law = law @ density
+    return law @ x, law @ x**2
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize(("power", "h"), [(1.0, 0.2), (2.0, 0.1)])
+def test_metrics_that_follow_the_position(power, h):
+    """Gamma(3, 1): the law of the discretisation, and a step without the slope of its metric is far off."""
+    sampler = ExpandedMeanSgld(h)
+    mean, second = fixed_law(h, power, 3.0)
+    found = moments(sampler, power=power, target=3.0, steps=60_000)
+    assert abs(standard_errors_off(found[0], mean)) < 4
+    assert abs(standard_errors_off(found[1], second)) < 4
+    for wrong in ({"loud": 1.02}, {"drift": 1.02}):
+        off = moments(sampler, power=power, target=3.0, steps=60_000, **wrong)
+        assert max(abs(standard_errors_off(off[0], mean)), abs(standard_errors_off(off[1], second))) > 4
+    assert abs(fixed_law(h / 10, power, 3.0)[0] - 3.0) < 0.1 * abs(mean - 3.0) + 0.01  # small steps: the target itself
