@@ -53,8 +53,9 @@ class Series:
     ----------
     y
         An array (T,) or (T, D); a pandas Series or DataFrame (its index is kept); a ``np.memmap`` (never read into
-        memory as a whole); or a list of such arrays, one for each sequence.  NaN marks a missing observation; in
-        several columns a row with a NaN is missing.
+        memory as a whole); or a list of such arrays, one for each sequence.  A list of plain lists is a table as in
+        NumPy if they are equally long, else a list of sequences.  NaN marks a missing observation; in several columns
+        a row with a NaN is missing.
     lengths
         Lengths of the sequences that follow each other in ``y``, if there are several.
 
@@ -227,8 +228,8 @@ def _sequences(y: Any) -> list[Any] | None:
     """The parts of a list of sequences; None for anything else, such as a list of numbers or a rectangular table."""
     if not isinstance(y, list | tuple) or not y:
         return None
-    if all(hasattr(part, "shape") and np.ndim(part) > 0 for part in y):
-        return list(y)
+    if any(hasattr(part, "shape") and np.ndim(part) > 0 for part in y):
+        return [part if hasattr(part, "shape") else np.asarray(part) for part in y]
     nested = [isinstance(part, list | tuple) for part in y]
     if all(nested) and len({len(part) for part in y}) > 1:
         return [np.asarray(part) for part in y]

@@ -15,7 +15,7 @@ from scipy.linalg import expm, solve_discrete_lyapunov
 from scipy.stats import norm
 
 from rarehmm.dispatch import kernel
-from rarehmm.samplers import step
+from rarehmm.samplers import memory_rows, noise_rows, step
 from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
 from rarehmm.samplers.sghmc import Sghmc
 from rarehmm.samplers.sgld import Sgld
@@ -40,10 +40,10 @@ def run(sampler, theta, memory, power, target, noise, drift, total):
 def moments(sampler, power=0.0, target=0.0, loud=1.0, drift=1.0, steps=4000):
     """Means over time of theta and theta^2 for each of the independent coordinates, (2, CHAINS)."""
     rng = np.random.default_rng(0)
-    theta, memory = np.full(CHAINS, max(target, 0.5)), np.zeros((sampler.memory_rows, CHAINS))
+    theta, memory = np.full(CHAINS, max(target, 0.5)), np.zeros((memory_rows(sampler), CHAINS))
     total = np.zeros((2, CHAINS))
     for part in (BURN, *[1000] * (steps // 1000)):
-        noise = loud * rng.standard_normal((part, sampler.noise_rows, CHAINS))
+        noise = loud * rng.standard_normal((part, noise_rows(sampler), CHAINS))
         kept = np.zeros((2, CHAINS))
         run(sampler, theta, memory, np.full(CHAINS, power), target, noise, drift, kept)
         total += kept if part != BURN else 0.0

@@ -54,6 +54,7 @@ def test_sequences_by_list_and_by_lengths_are_the_same():
     np.testing.assert_array_equal(a.read(2, 9), b.read(2, 9))
     np.testing.assert_array_equal(Series([[0, 1, 2], [0, 1, 2, 3, 4], [0]]).bounds, a.bounds)
     assert repr(a) == "Series(9 observations, 3 sequences)"
+    assert Series([np.zeros(3), [1, 2, 3]]).n_sequences == 2
     frames = Series([pd.Series([1.0, 2.0], index=[10, 11]), pd.Series([3.0], index=[40])])
     assert [list(i) for i in frames.index] == [[10, 11], [40]]
     with pytest.raises(ValueError, match=r"y\[1\]\[0\] is inf"):

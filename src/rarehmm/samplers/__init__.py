@@ -1,22 +1,24 @@
 r"""DOOR: integrators.  One file a sampler: a ``NamedTuple`` of its settings and one compiled ``step``.
 
 A step moves theta (d,) in place, given the gradient of the log density there (possibly an estimate), standard normal
-numbers and the sampler's memory.  Step sizes follow one convention, that of the paper's Algorithm 1: a step of size h
+numbers and the sampler's memory (``noise_rows`` and ``memory_rows``, where they differ from 1 and 0, are properties).
+Step sizes follow one convention, that of the paper's Algorithm 1, unless a sampler says otherwise: a step of size h
 moves theta by ``(h / 2) gradient + sqrt(h) noise``.
 """
 
-from typing import Protocol
+from typing import Any
 
 from rarehmm.dispatch import generic
 
 
-class Sampler(Protocol):
-    """What every sampler has besides its settings: rows (d,) of memory, and of normal numbers a step."""
+def memory_rows(sampler: Any) -> int:
+    """Rows (d,) that a sampler remembers from step to step: its ``memory_rows``, or none."""
+    return int(getattr(sampler, "memory_rows", 0))
 
-    @property
-    def memory_rows(self) -> int: ...
-    @property
-    def noise_rows(self) -> int: ...
+
+def noise_rows(sampler: Any) -> int:
+    """Rows (d,) of normal numbers that a step needs: its ``noise_rows``, or one."""
+    return int(getattr(sampler, "noise_rows", 1))
 
 
 @generic

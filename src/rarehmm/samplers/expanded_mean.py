@@ -19,14 +19,6 @@ class ExpandedMeanSgld(NamedTuple):
 
     step_size: float
 
-    @property
-    def memory_rows(self) -> int:
-        return 0
-
-    @property
-    def noise_rows(self) -> int:
-        return 1
-
 
 @compiled(step, ExpandedMeanSgld)
 def _(sampler: ExpandedMeanSgld, theta: Array, gradient: Array, noise: Array, memory: Any, power: Array) -> None:

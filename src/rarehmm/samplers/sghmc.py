@@ -21,10 +21,6 @@ class Sghmc(NamedTuple):
     def memory_rows(self) -> int:
         return 1
 
-    @property
-    def noise_rows(self) -> int:
-        return 1
-
 
 @compiled(step, Sghmc)
 def _(sampler: Sghmc, theta: Array, gradient: Array, noise: Array, memory: Array, power: Any) -> None:

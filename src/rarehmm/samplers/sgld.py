@@ -13,14 +13,6 @@ class Sgld(NamedTuple):
 
     step_size: float
 
-    @property
-    def memory_rows(self) -> int:
-        return 0
-
-    @property
-    def noise_rows(self) -> int:
-        return 1
-
 
 @compiled(step, Sgld)
 def _(sampler: Sgld, theta: Array, gradient: Array, noise: Array, memory: Any, power: Any) -> None:
