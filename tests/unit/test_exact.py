@@ -156,6 +156,7 @@ def assert_close_to_oracle(
     total = sum(p[0] for p in parts)
     assert found.log_likelihood == pytest.approx(total, rel=1e-12)
     np.testing.assert_allclose(found.pairs, sum(p[3] for p in parts), rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(found.first, sum(p[2][0] for p in parts), atol=tolerance)
     joined = [np.concatenate([p[i] for p in parts]) for i in (1, 2, 4)]
     np.testing.assert_allclose(rh.filter_states(model, parameters, series, **kind), joined[0], atol=tolerance)
     np.testing.assert_allclose(rh.smooth(model, parameters, series, **kind), joined[1], atol=tolerance)
@@ -238,7 +239,7 @@ ZEROS = np.zeros
         ([[1, 1e-100], [1e-100, 1]], [0.5, 0.5], [0, 100], np.array([0.0, 100] * 10)),
         ([[1, 1e-40], [1e-40, 1]], [0.5, 0.5], [0, 100], np.array([0.0, 100] * 10)),
         ([[1, 1e-200], [0.5, 0.5]], [1, 0], [0, 100], np.array([0.0, 100, 100])),
-        (LEFT_TO_RIGHT, [1, 0], [0, 50], ZEROS(300)),
+        (LEFT_TO_RIGHT, [1, 0], [0, 50], ZEROS(2000)),
     ],
 )
 def test_masses_far_below_what_doubles_hold_are_right(transition, start, means, y, sequential):

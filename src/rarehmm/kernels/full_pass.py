@@ -81,11 +81,10 @@ def put(lanes, t, low, messages):
 
 @inner
 def get(messages, low, lanes, t):
-    """The way back; idle lanes get the first row."""
+    """The way back; idle lanes get ones."""
     for w in range(LANES):
-        i = low + w if low + w < len(messages) else 0
         for k in range(messages.shape[1]):
-            lanes[t, k, w] = messages[i, k]
+            lanes[t, k, w] = messages[low + w, k] if low + w < len(messages) else 1.0
 
 
 @kernel
