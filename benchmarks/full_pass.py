@@ -16,16 +16,16 @@ CORES = sorted(os.sched_getaffinity(0))
 os.sched_setaffinity(0, CORES[:1])
 os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
 
-import dynamax  # noqa: E402
-import hmmlearn  # noqa: E402
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import numba  # noqa: E402
-import numpy as np  # noqa: E402
-from dynamax.hidden_markov_model import hmm_smoother  # noqa: E402
-from hmmlearn.hmm import GaussianHMM  # noqa: E402
+import dynamax
+import hmmlearn
+import jax
+import jax.numpy as jnp
+import numba
+import numpy as np
+from dynamax.hidden_markov_model import hmm_smoother
+from hmmlearn.hmm import GaussianHMM
 
-import rarehmm as rh  # noqa: E402
+import rarehmm as rh
 
 jax.config.update("jax_enable_x64", True)
 RESULTS = pathlib.Path(__file__).parent / "results"

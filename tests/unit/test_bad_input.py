@@ -1,5 +1,6 @@
 """Bad input is refused at the door, with an error that names the value, the place and the way out."""
 
+import functools
 import math
 
 import numpy as np
@@ -228,7 +229,7 @@ def test_threads_and_sizes():
     parameters = GAUSSIAN.parameters(HALF, mean=[0, 1], variance=1)
     series = rh.Series([0.0, 1.0])
     for bad in (0, 1.5, "2"):
-        use = lambda bad=bad: rh.log_likelihood(GAUSSIAN, parameters, series, threads=bad)  # noqa: E731
+        use = functools.partial(rh.log_likelihood, GAUSSIAN, parameters, series, threads=bad)
         refuses(ValueError, f"threads is {bad!r}", use)
     rng = np.random.default_rng(0)
     refuses(ValueError, "size is 0", lambda: rh.simulate(rng, GAUSSIAN, parameters, 0))

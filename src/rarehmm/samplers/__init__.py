@@ -22,7 +22,7 @@ def noise_rows(sampler: Any) -> int:
 
 
 @generic
-def step(sampler, theta, gradient, noise, memory, power):  # type: ignore[no-untyped-def]
+def step(sampler: Any, theta: Any, gradient: Any, noise: Any, memory: Any, power: Any) -> None:
     """Move ``theta`` (d,) in place; ``noise`` (noise_rows, d), ``memory`` (memory_rows, d) may change.
 
     ``power`` (d,) says which coordinates are positive and how their metric grows with them: 0 for a coordinate without
