@@ -20,11 +20,13 @@ from rarehmm.windows import Windows
 
 
 class WindowSums(NamedTuple):
-    """Expected scores (N, K, P), transitions (N, K, K) and counts (N, K) of each window."""
+    """Expected scores (N, K, P), transitions (N, K, K) and counts (N, K) of each window, and first states (N, K) where
+    a sequence begins with it."""
 
     scores: Array
     pairs: Array
     counts: Array
+    first: Array
 
 
 def window_sums(
@@ -34,7 +36,7 @@ def window_sums(
     model.check(series)
     point, law = prepared(model, parameters), stationary(parameters.transition)
     (K, P), N, n = parameters.phi.shape, windows.count, windows.length + 2 * windows.buffer
-    out = WindowSums(np.empty((N, K, P)), np.empty((N, K, K)), np.empty((N, K)))
+    out = WindowSums(np.empty((N, K, P)), np.empty((N, K, K)), *np.empty((2, N, K)))
     places = windows.place(np.arange(N))
     parts = blocks.chunks(blocks.Blocks(*places), windows.buffer, len(series))
 
@@ -58,10 +60,10 @@ def window_gradients(
 ) -> Array:
     """Gradient (N, d) of the log likelihood in theta by window; their sum is that of the whole series, up to buffers.
 
-    Without the pull of a stationary start and without the prior, which are known exactly.
+    The pull of a stationary start belongs to the window with which its sequence begins.
     """
     found = window_sums(model, model.unpack(theta), series, windows, threads=threads)
-    return model.pull(theta, found.scores, found.pairs)
+    return model.pull(theta, found.scores, found.pairs, found.first)
 
 
 def buffer_error(model: Model, theta: Array, series: Series, windows: Windows, *, threads: int | None = None) -> Array:

@@ -144,4 +144,7 @@ def label_sums(model: Model, parameters: Parameters, series: Series, windows: Wi
     inside[series.bounds[:-1]] = False
     pair = (window[1:] * K + x[:-1]) * K + x[1:]
     pairs = np.bincount(pair[inside[1:]], minlength=N * K * K).reshape(N, K, K).astype(float)
-    return WindowSums(scores, pairs, counts)
+    first = np.zeros((N, K))
+    begin = series.bounds[:-1]
+    first[window[begin], x[begin]] = 1.0
+    return WindowSums(scores, pairs, counts, first)

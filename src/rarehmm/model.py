@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from rarehmm.emissions import Family, check_family, domains
 from rarehmm.priors import Dirichlet, Flat, InverseGamma, Normal, Prior
-from rarehmm.series import Array, IntArray, Series
+from rarehmm.series import Array, BoolArray, IntArray, Series
 from rarehmm.transitions import (
     AdditiveLogRatio,
     Coordinates,
@@ -55,6 +55,8 @@ class Model:
         Law of the first state of each sequence (K,); None: the stationary law of the transition matrix.
     coordinates
         How the transition matrix is written as a vector: additive log ratios (default) or the paper's expanded mean.
+    logs
+        Whether positive parameters are sampled as logarithms (default), or as they are, as the paper does.
     """
 
     family: Family
@@ -62,6 +64,7 @@ class Model:
     priors: Priors
     start: Array | None = None
     coordinates: Coordinates = field(default_factory=AdditiveLogRatio)
+    logs: bool = True
 
     def __post_init__(self) -> None:
         K = self.n_states
@@ -101,20 +104,33 @@ class Model:
     @property
     def component_names(self) -> list[str]:
         """A name for each entry of theta: ``mean[0]``, ``log variance[2]``, ``log transition[0, 1] / ...``."""
-        logs = {"real": "", "positive": "log "}
-        emission = [f"{logs[p.support]}{p.name}[{k}]" for p in self.family.parameters for k in range(self.n_states)]
+        names = [("log " if log else "") + p.name for p, log in zip(self.family.parameters, self.as_logs, strict=True)]
+        emission = [f"{name}[{k}]" for name in names for k in range(self.n_states)]
         return emission + self.coordinates.names(self.n_states)
 
     @functools.cached_property
-    def _positive(self) -> npt.NDArray[np.bool_]:
-        return np.array([p.support == "positive" for p in self.family.parameters])
+    def as_logs(self) -> BoolArray:
+        """Which parameters of the family (P,) enter theta as logarithms."""
+        return np.array([self.logs and p.support == "positive" for p in self.family.parameters])
 
     @functools.cached_property
-    def _limits(self) -> Array:
-        """How far each entry of theta may be from zero (d,)."""
+    def powers(self) -> Array:
+        """How the metric of each entry of theta (d,) grows with it, where it must stay positive; else 0.
+
+        1 for expanded means, 2 for positive parameters that are not logarithms (see ``samplers.expanded_mean``).
+        """
+        bare = [p.support == "positive" and not self.logs for p in self.family.parameters]
+        transitions = 0.0 if isinstance(self.coordinates, AdditiveLogRatio) else 1.0
+        emission = np.repeat(np.where(bare, 2.0, 0.0), self.n_states)
+        return np.concatenate([emission, np.full(self.coordinates.size(self.n_states), transitions)])
+
+    @functools.cached_property
+    def bounds(self) -> Array:
+        """Smallest and largest value of each entry of theta, (2, d)."""
         coordinates = math.log(HUGE) if isinstance(self.coordinates, AdditiveLogRatio) else HUGE
-        emission = np.repeat(np.where(self._positive, math.log(HUGE), HUGE), self.n_states)
-        return np.concatenate([emission, np.full(self.coordinates.size(self.n_states), coordinates)])
+        emission = np.repeat(np.where(self.as_logs, math.log(HUGE), HUGE), self.n_states)
+        high = np.concatenate([emission, np.full(self.coordinates.size(self.n_states), coordinates)])
+        return np.array([np.where(self.powers > 0, 1 / HUGE, -high), high])
 
     # ------------------------------------------------------------ doors
     def parameters(self, transition: npt.ArrayLike, **emission: npt.ArrayLike) -> Parameters:
@@ -181,28 +197,34 @@ class Model:
     def pack(self, parameters: Parameters) -> Array:
         """theta (d,): each emission parameter for all states, positive ones as logarithms, then the transitions."""
         self.check_parameters(parameters)
-        phi = np.where(self._positive, np.log(np.where(self._positive, parameters.phi, 1.0)), parameters.phi)
+        phi = np.where(self.as_logs, np.log(np.where(self.as_logs, parameters.phi, 1.0)), parameters.phi)
         return np.concatenate([phi.T.ravel(), self.coordinates.pack(parameters.transition)])
 
     def unpack(self, theta: Array) -> Parameters:
         """Parameters in their own units; the inverse of ``pack``."""
-        phi, x = self._parts(theta)
-        transition = self.coordinates.unpack(x, self.n_states)
+        phi, transition = self.unpack_all(np.reshape(theta, -1))
         return Parameters(phi, transition, self._start(transition))
+
+    def unpack_all(self, theta: Array) -> tuple[Array, Array]:
+        """``phi`` (..., K, P) and ``transition`` (..., K, K) of many points theta (..., d) at once."""
+        phi, x = self._parts(theta)
+        return phi, self.coordinates.unpack(x, self.n_states)
 
     def _parts(self, theta: Array) -> tuple[Array, Array]:
         theta = np.asarray(theta, dtype=float)
-        if theta.shape != (self.size,):
+        if theta.shape[-1:] != (self.size,):
             raise ValueError(f"theta has shape {theta.shape}; this model has {self.size} free parameters.")
         K, P = self.n_states, len(self.family.parameters)
-        inside = np.abs(theta) <= self._limits
+        low, high = self.bounds
+        inside = (theta >= low) & (theta <= high)
         if not inside.all():
-            i = int(np.argmin(inside))
-            name, limit = self.component_names[i], self._limits[i]
-            raise ValueError(f"theta[{i}], {name}, is {theta[i]}; it must lie between -{limit:g} and {limit:g}.")
-        raw = theta[: K * P].reshape(P, K).T
-        phi = np.where(self._positive, np.exp(np.where(self._positive, raw, 0.0)), raw)
-        return np.ascontiguousarray(phi), theta[K * P :]
+            at = tuple(np.argwhere(~inside)[0])
+            i = int(at[-1])
+            place, name = ", ".join(map(str, at)), self.component_names[i]
+            raise ValueError(f"theta[{place}], {name}, is {theta[at]}; it must lie between {low[i]:g} and {high[i]:g}.")
+        raw = np.swapaxes(theta[..., : K * P].reshape(*theta.shape[:-1], P, K), -1, -2)
+        phi = np.where(self.as_logs, np.exp(np.where(self.as_logs, raw, 0.0)), raw)
+        return np.ascontiguousarray(phi), theta[..., K * P :]
 
     def with_reference(self, transition: Array) -> "Model":
         """The same model with log ratios to the largest entry of each row of ``transition``."""
@@ -216,7 +238,7 @@ class Model:
         total = self.coordinates.log_prior(x, self.n_states, self.priors.transition)
         for i, prior in enumerate(self.priors.emission):
             total += float(prior.log_density(phi[:, i]).sum())
-            if self._positive[i] and not isinstance(prior, Flat):
+            if self.as_logs[i] and not isinstance(prior, Flat):
                 total += float(np.log(phi[:, i]).sum())
         return total
 
@@ -226,25 +248,40 @@ class Model:
         slopes = np.empty_like(phi)
         for i, prior in enumerate(self.priors.emission):
             slopes[:, i] = prior.slope(phi[:, i])
-            if self._positive[i] and not isinstance(prior, Flat):
+            if self.as_logs[i] and not isinstance(prior, Flat):
                 slopes[:, i] = slopes[:, i] * phi[:, i] + 1.0
         rows = self.coordinates.log_prior_slope(x, self.n_states, self.priors.transition)
         return np.concatenate([slopes.T.ravel(), rows])
+
+    @functools.cached_property
+    def prior_terms(self) -> Array:
+        """Slope of the log prior of each family parameter in theta, as coefficients (P, 5) of x^-2, ..., x^2."""
+        table = np.zeros((len(self.priors.emission), 5))
+        for row, p, prior, log in zip(table, self.family.parameters, self.priors.emission, self.as_logs, strict=True):
+            if not hasattr(prior, "terms"):
+                raise TypeError(f"the prior of {p.name!r}, {prior!r}, has no 'terms', which a chain needs; see priors.")
+            row[2 + np.array([0, 1, -1, -2])] = prior.terms
+            if log and not isinstance(prior, Flat):  # x times the slope, and 1 for the Jacobian
+                row[:] = [0.0, *row[:4]]
+                row[2] += 1.0
+        return table
 
     def pull(self, theta: Array, scores: Array, pairs: Array, first: Array | None = None) -> Array:
         """Gradient (..., d) of the log likelihood in theta from its expectations (Fisher's identity).
 
         ``scores`` (..., K, P) in the family's own parameters, ``pairs`` (..., K, K) expected transitions, ``first``
-        (K,) expected first states, which pull on the transitions where the start is their stationary law.
+        (..., K) expected first states, which pull on the transitions where the start is their stationary law.
         """
-        phi, x = self._parts(theta)
-        transition = self.coordinates.unpack(x, self.n_states)
-        slopes = np.swapaxes(scores * np.where(self._positive, phi, 1.0), -1, -2)
+        phi, transition = self.unpack_all(theta)
+        slopes = np.swapaxes(scores * np.where(self.as_logs, phi, 1.0), -1, -2)
         rows = pairs - transition * pairs.sum(-1, keepdims=True)
         if self.start is None and first is not None:
-            rows = rows + stationary_pull(transition, first)
+            each = np.array([stationary_pull(transition, one) for one in np.eye(self.n_states)])
+            rows = rows + np.tensordot(first, each, 1)
         flat = slopes.reshape(*slopes.shape[:-2], -1)
-        return np.concatenate([flat, self.coordinates.pull(x, rows)], axis=-1)
+        return np.concatenate(
+            [flat, self.coordinates.pull(theta[slopes.shape[-2] * slopes.shape[-1] :], rows)], axis=-1
+        )
 
 
 # ---------------------------------------------------------------- priors by name

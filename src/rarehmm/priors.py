@@ -14,10 +14,22 @@ from rarehmm.series import Array, Summary
 
 
 class Prior(Protocol):
-    """A density of one parameter, on arrays: its logarithm and the slope of that."""
+    """A density of one parameter, on arrays: its logarithm and the slope of that.
+
+    A chain also needs ``terms``, the slope as coefficients of (1, x, 1/x, 1/x^2); ``slope_by_terms`` is then the slope.
+    """
 
     def log_density(self, x: Array) -> Array: ...
     def slope(self, x: Array) -> Array: ...
+
+
+Terms = tuple[float, float, float, float]
+
+
+def slope_by_terms(terms: Terms, x: Array) -> Array:
+    r""":math:`c_0 + c_1 x + c_2 / x + c_3 / x^2`."""
+    total = terms[0] + terms[1] * x
+    return total + (terms[2] + terms[3] / x) / x if any(terms[2:]) else total
 
 
 class Normal(NamedTuple):
@@ -29,8 +41,12 @@ class Normal(NamedTuple):
     def log_density(self, x: Array) -> Array:
         return -0.5 * ((x - self.mean) ** 2 / self.variance + math.log(2 * math.pi * self.variance))
 
+    @property
+    def terms(self) -> Terms:
+        return self.mean / self.variance, -1 / self.variance, 0.0, 0.0
+
     def slope(self, x: Array) -> Array:
-        return -(x - self.mean) / self.variance
+        return slope_by_terms(self.terms, x)
 
 
 class InverseGamma(NamedTuple):
@@ -43,8 +59,12 @@ class InverseGamma(NamedTuple):
         a, b = self.shape, self.scale
         return a * math.log(b) - math.lgamma(a) - (a + 1) * np.log(x) - b / x
 
+    @property
+    def terms(self) -> Terms:
+        return 0.0, 0.0, -(self.shape + 1), self.scale
+
     def slope(self, x: Array) -> Array:
-        return self.scale / x**2 - (self.shape + 1) / x
+        return slope_by_terms(self.terms, x)
 
 
 class Gamma(NamedTuple):
@@ -57,12 +77,20 @@ class Gamma(NamedTuple):
         a, b = self.shape, self.rate
         return a * math.log(b) - math.lgamma(a) + (a - 1) * np.log(x) - b * x
 
+    @property
+    def terms(self) -> Terms:
+        return -self.rate, 0.0, self.shape - 1, 0.0
+
     def slope(self, x: Array) -> Array:
-        return (self.shape - 1) / x - self.rate
+        return slope_by_terms(self.terms, x)
 
 
 class Flat(NamedTuple):
     """No prior: uniform in the coordinate that is sampled, so that the mode is the maximum of the likelihood."""
+
+    @property
+    def terms(self) -> Terms:
+        return 0.0, 0.0, 0.0, 0.0
 
     def log_density(self, x: Array) -> Array:
         return np.zeros(x.shape)
@@ -86,7 +114,7 @@ class Dirichlet(NamedTuple):
         return np.asarray(norm + (a - 1) * np.log(x).sum(-1))
 
 
-# ---------------------------------------------------------------- estimates, and M-steps under conjugate priors
+# ---------------------------------------------------------------- estimates, M-steps and draws under conjugate priors
 def mean_and_variance(y: Array, weight: Array) -> Array:
     """Weighted mean and variance of observations, (2,)."""
     mean = np.average(y, weights=weight)
@@ -96,7 +124,7 @@ def mean_and_variance(y: Array, weight: Array) -> Array:
 def best_mean(total: Array, weight: Array, s2: Array, prior: Prior) -> Array:
     r"""Mode of a mean, :math:`(\sum wy / s^2 + m_0 / v_0) / (\sum w / s^2 + 1 / v_0)`; NaN if nothing is known."""
     precision, pull = (1 / prior.variance, prior.mean / prior.variance) if isinstance(prior, Normal) else (0.0, 0.0)
-    _conjugate(prior, Normal)
+    _conjugate(prior, Normal, "EM", "climb by gradients")
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray((total / s2 + pull) / (weight / s2 + precision))
 
@@ -104,7 +132,7 @@ def best_mean(total: Array, weight: Array, s2: Array, prior: Prior) -> Array:
 def best_variance(squares: Array, count: Array, prior: Prior) -> Array:
     r"""Mode of log variance: :math:`s^2 = (b + SSE / 2) / (a + n / 2)`."""
     a, b = (prior.shape, prior.scale) if isinstance(prior, InverseGamma) else (0.0, 0.0)
-    _conjugate(prior, InverseGamma)
+    _conjugate(prior, InverseGamma, "EM", "climb by gradients")
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray((b + squares / 2) / (a + count / 2))
 
@@ -112,14 +140,58 @@ def best_variance(squares: Array, count: Array, prior: Prior) -> Array:
 def best_rate(total: Array, count: Array, prior: Prior) -> Array:
     r"""Mode of a log rate: :math:`\lambda = (a + \sum y) / (b + n)`."""
     a, b = (prior.shape, prior.rate) if isinstance(prior, Gamma) else (0.0, 0.0)
-    _conjugate(prior, Gamma)
+    _conjugate(prior, Gamma, "EM", "climb by gradients")
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray((a + total) / (b + count))
 
 
-def _conjugate(prior: Prior, kind: type) -> None:
+def draw_mean(rng: np.random.Generator, total: Array, weight: Array, s2: Array, prior: Prior) -> Array:
+    r"""A draw of each mean given its observations: Gaussian around ``best_mean`` with variance
+    :math:`1 / (\sum w / s^2 + 1 / v_0)`.
+    """
+    _conjugate(prior, Normal, "Gibbs sampling", "use langevin")
+    precision = weight / s2 + (1 / prior.variance if isinstance(prior, Normal) else 0.0)
+    _proper(precision, "mean")
+    return best_mean(total, weight, s2, prior) + rng.standard_normal(len(precision)) / np.sqrt(precision)
+
+
+def draw_variance(rng: np.random.Generator, squares: Array, count: Array, prior: Prior) -> Array:
+    r"""A draw of each variance given its observations and mean: :math:`s^2 \sim IG(a + n / 2, b + SSE / 2)`.
+
+    Under ``Flat``, uniform in the logarithm, a = b = 0: the density before the data is :math:`1 / s^2`.
+    """
+    _conjugate(prior, InverseGamma, "Gibbs sampling", "use langevin")
+    a, b = (prior.shape, prior.scale) if isinstance(prior, InverseGamma) else (0.0, 0.0)
+    shape, scale = a + count / 2, b + squares / 2
+    _proper(np.minimum(shape, scale), "variance")
+    return np.asarray(scale / rng.standard_gamma(shape))
+
+
+def draw_rate(rng: np.random.Generator, total: Array, count: Array, prior: Prior) -> Array:
+    r"""A draw of each rate given its counts: :math:`\lambda \sim Gamma(a + \sum y, b + n)`.
+
+    Under ``Flat``, uniform in the logarithm, a = b = 0: the density before the data is :math:`1 / \lambda`.
+    """
+    _conjugate(prior, Gamma, "Gibbs sampling", "use langevin")
+    a, b = (prior.shape, prior.rate) if isinstance(prior, Gamma) else (0.0, 0.0)
+    shape, rate = a + total, b + count
+    _proper(np.minimum(shape, rate), "rate")
+    return np.asarray(rng.standard_gamma(shape) / rate)
+
+
+def _conjugate(prior: Prior, kind: type, who: str, instead: str) -> None:
     if not isinstance(prior, kind | Flat):
-        raise TypeError(f"EM needs a {kind.__name__} prior (or Flat) here, not {prior}; climb by gradients instead.")
+        raise TypeError(f"{who} needs a {kind.__name__} prior (or Flat) here, not {prior}; {instead} instead.")
+
+
+def _proper(known: Array, name: str) -> None:
+    """Refuse to draw where neither the prior nor an observation says anything."""
+    if not (known > 0).all():
+        k = int(np.argmin(known > 0))
+        raise ValueError(
+            f"{name}[{k}] has no law to be drawn from: it has a Flat prior and its state has no observations that tell "
+            "of it. Give it a prior (default_priors), or use fewer states."
+        )
 
 
 # ---------------------------------------------------------------- defaults, from the summary of a column

@@ -114,6 +114,13 @@ class Series:
     def n_sequences(self) -> int:
         return len(self.bounds) - 1
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether all rows can be read at once without a copy."""
+        one = self.parts[0]
+        plain = one.dtype == np.float64 and one.flags.c_contiguous and one.flags.writeable
+        return len(self.parts) == 1 and plain and not isinstance(one, np.memmap)
+
     def read(self, first: int, last: int) -> Array:
         """Rows [first, last) as doubles (n, D) fit for kernels: a view where the data are that already, else a copy."""
         i = int(np.searchsorted(self.offsets, first, side="right")) - 1

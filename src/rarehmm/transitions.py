@@ -103,8 +103,8 @@ class Coordinates(Protocol):
     """A way of writing a transition matrix as a vector, one number for each of the entries ``free`` (rows, columns).
 
     ``pull`` takes the slope of a function in the logits of the rows, (..., K, K) with rows that sum to zero, to the
-    slope in the coordinates; ``log_prior`` is the density of the coordinates, Jacobian included, and
-    ``log_prior_slope`` its gradient.
+    slope in the coordinates; ``unpack`` takes many points (..., size) at once; ``log_prior`` is the density of the
+    coordinates, Jacobian included, and ``log_prior_slope`` its gradient.
     """
 
     def size(self, K: int) -> int: ...
@@ -154,10 +154,10 @@ class AdditiveLogRatio(NamedTuple):
         return np.log(transition[rows, columns] / transition[rows, self.references(K)[rows]])
 
     def unpack(self, x: Array, K: int) -> Array:
-        logits = np.zeros((K, K))
-        logits[self.free(K)] = x
-        out = np.exp(logits - logits.max(1, keepdims=True))
-        return np.asarray(out / out.sum(1, keepdims=True))
+        logits = np.zeros((*x.shape[:-1], K, K))
+        logits[..., *self.free(K)] = x
+        out = np.exp(logits - logits.max(-1, keepdims=True))
+        return np.asarray(out / out.sum(-1, keepdims=True))
 
     def pull(self, x: Array, slope: Array) -> Array:
         rows, columns = self.free(slope.shape[-1])
@@ -192,11 +192,11 @@ class ExpandedMean(NamedTuple):
         return (len(transition) * transition).ravel()
 
     def unpack(self, x: Array, K: int) -> Array:
-        expanded = x.reshape(K, K)
+        expanded = x.reshape(*x.shape[:-1], K, K)
         if (expanded <= 0).any():
-            j, k = np.argwhere(expanded <= 0)[0]
-            raise ValueError(f"expanded[{j}, {k}] is {expanded[j, k]}; expanded means must be positive.")
-        return np.asarray(expanded / expanded.sum(1, keepdims=True))
+            *_, j, k = np.argwhere(expanded <= 0)[0]
+            raise ValueError(f"expanded[{j}, {k}] is {expanded.min()}; expanded means must be positive.")
+        return np.asarray(expanded / expanded.sum(-1, keepdims=True))
 
     def pull(self, x: Array, slope: Array) -> Array:
         return np.asarray(slope.reshape(*slope.shape[:-2], -1) / x)

@@ -17,6 +17,7 @@ from scipy.stats import norm
 from rarehmm.dispatch import kernel
 from rarehmm.samplers import memory_rows, noise_rows, step
 from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
+from rarehmm.samplers.preconditioned import PreconditionedSgld
 from rarehmm.samplers.sghmc import Sghmc
 from rarehmm.samplers.sgld import Sgld
 from rarehmm.samplers.underdamped import Underdamped
@@ -100,6 +101,23 @@ def test_that_test_would_notice_two_percent_too_much_noise_or_drift(name):
     case = CASES[name]
     assert abs(standard_errors_off(moments(case.sampler, loud=1.02)[1], case.variance)) > 4
     assert abs(standard_errors_off(moments(case.sampler, drift=1.02)[1], case.variance)) > 4
+
+
+@pytest.mark.jit
+def test_a_constant_metric_keeps_its_exact_stationary_law():
+    """Pairs of coordinates with a metric that mixes them: V = A V A' + h C with A = 1 - h C / 2."""
+    h, L = 0.5, np.array([[1.2, 0.0], [-0.6, 0.7]])
+    C = L @ L.T
+    V = solve_discrete_lyapunov(np.eye(2) - h / 2 * C, h * C)
+    sampler = PreconditionedSgld(h, np.kron(np.eye(CHAINS // 2), L))
+
+    def off(**wrong):
+        found = moments(sampler, **wrong)[1].reshape(-1, 2)
+        return [abs(standard_errors_off(found[:, i], V[i, i])) for i in range(2)]
+
+    assert max(off()) < 4
+    assert max(off(loud=1.02)) > 4
+    assert max(off(drift=1.02)) > 4
 
 
 def test_known_forms():

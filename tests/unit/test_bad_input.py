@@ -202,7 +202,7 @@ def test_priors_and_coordinates():
         (lambda: GAUSSIAN.unpack(np.array([0, 0, 800.0, 0, 0, 0])), ValueError, "theta[2], log variance[0], is 800.0"),
         (lambda: GAUSSIAN.log_prior(np.array([0, 0, 0, 0, 800.0, 0])), ValueError, "theta[4]"),
         (lambda: model_of(rh.Gaussian(), 1, coordinates=rh.ExpandedMean()).unpack(np.array([0, 0, -1.0])), ValueError,
-         "expanded[0, 0] is -1.0"),
+         "expanded[0, 0], is -1.0"),
         (lambda: rh.default_priors(rh.Gaussian(), 0, rh.Series([0.0, 1.0])), ValueError, "n_states is 0"),
         (lambda: rh.simulate(0, GAUSSIAN, None, 5), TypeError, "rng is 0; pass a generator"),
     ],

@@ -69,11 +69,11 @@ def test_each_window_is_what_it_says_given_its_buffers(family, start):
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, Pair()], ids=lambda f: type(f).__name__)
-def test_windows_with_a_buffer_of_everything_add_up_to_the_gradient(family):
-    """Except for the pull of the stationary start, which belongs to no window."""
+@pytest.mark.parametrize("start", [None, [0.5, 0.2, 0.3]], ids=["stationary", "given start"])
+def test_windows_with_a_buffer_of_everything_add_up_to_the_gradient(family, start):
     rng = np.random.default_rng(6)
     priors = rh.Priors((rh.Normal(0, 9),) * len(family.parameters))
-    model = rh.Model(family, 3, priors, start=[0.5, 0.2, 0.3])
+    model = rh.Model(family, 3, priors, start=start)
     parameters = parameters_of(rng, model)
     series = rh.Series(series_of(rng, model, parameters, 60), lengths=[22, 38])
     theta = model.pack(parameters)

@@ -35,10 +35,15 @@ def design(weights: Array, eta: float) -> Design:
     return Design((1 - eta) * shares + eta / N)
 
 
+def pooled(found: Design) -> Design:
+    """One row for all components, the mean of the rows: windows from all of them are then shared by all components."""
+    return Design(found.probabilities.mean(0, keepdims=True))
+
+
 def check_positive(found: Design) -> None:
     """Refuse a design that never draws some window: what that window says would be lost without a word."""
-    if (found.probabilities <= 0).any():
-        i, n = np.argwhere(found.probabilities <= 0)[0]
+    if not (found.probabilities > 0).all():
+        i, n = np.argwhere(~(found.probabilities > 0))[0]
         raise ValueError(
             f"window {n} is never drawn for row {i} (probability {found.probabilities[i, n]:g}), which biases the "
             "gradient; mix with a uniform share, such as eta=0.1."

@@ -17,6 +17,8 @@ kernels, on lanes of 16 doubles:
 * ``statistics(family, y, c)``, if the family has an M-step: what that needs the expectations of, a tuple; then also
   a method ``maximise(phi, counts, sums, priors)``: parameters (K, P) that raise the expected log posterior, given
   the old ones, the expected counts (K,) and sums of the statistics (K, Q), and the prior of each parameter;
+* ``conditional(rng, phi, counts, sums, priors)``, for Gibbs sampling, with the same arguments: a draw of the
+  parameters (K, P) given which observations belong to which state;
 * ``estimate(y, weight)``, to start from labels: parameters (P,) of one state from its observations (n,), weighted.
 
 A missing observation (NaN) never reaches these functions' results.  Coordinates, Jacobians, gradients, priors,

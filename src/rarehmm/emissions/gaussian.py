@@ -7,7 +7,16 @@ import numpy as np
 
 from rarehmm.dispatch import compiled
 from rarehmm.emissions import Parameter, log_density, prepare, score, statistics
-from rarehmm.priors import Prior, best_mean, best_variance, location, mean_and_variance, squared_scale
+from rarehmm.priors import (
+    Prior,
+    best_mean,
+    best_variance,
+    draw_mean,
+    draw_variance,
+    location,
+    mean_and_variance,
+    squared_scale,
+)
 from rarehmm.series import REALS, Array, Domain, IntArray
 
 
@@ -36,10 +45,21 @@ class Gaussian(NamedTuple):
         """M-step, mean first, then variance given it; a state without observations or prior stays."""
         mean = best_mean(sums[:, 0] + counts * phi[:, 0], counts, phi[:, 1], priors[0])
         mean = np.where(np.isfinite(mean), mean, phi[:, 0])
-        shift = mean - phi[:, 0]
-        squares = sums[:, 1] - 2 * shift * sums[:, 0] + shift**2 * counts
-        s2 = best_variance(squares, counts, priors[1])
+        s2 = best_variance(squares_around(mean, phi, counts, sums), counts, priors[1])
         return np.column_stack([mean, np.where(np.isfinite(s2) & (s2 > 0), s2, phi[:, 1])])
+
+    def conditional(
+        self, rng: np.random.Generator, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]
+    ) -> Array:
+        """A draw of the means given the old variances, then of the variances given these means."""
+        mean = draw_mean(rng, sums[:, 0] + counts * phi[:, 0], counts, phi[:, 1], priors[0])
+        return np.column_stack([mean, draw_variance(rng, squares_around(mean, phi, counts, sums), counts, priors[1])])
+
+
+def squares_around(mean: Array, phi: Array, counts: Array, sums: Array) -> Array:
+    """Sums of squares (K,) around ``mean`` from statistics that are centred at the means of ``phi``."""
+    shift = mean - phi[:, 0]
+    return np.asarray(np.maximum(sums[:, 1] - 2 * shift * sums[:, 0] + shift**2 * counts, 0.0))
 
 
 @compiled(prepare, Gaussian)

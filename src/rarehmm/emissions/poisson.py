@@ -8,7 +8,7 @@ from scipy.special import gammaln
 
 from rarehmm.dispatch import compiled
 from rarehmm.emissions import Parameter, log_density, prepare, score, statistics
-from rarehmm.priors import Prior, best_rate, rate
+from rarehmm.priors import Prior, best_rate, draw_rate, rate
 from rarehmm.series import COUNTS, Array, Domain, IntArray
 
 
@@ -37,6 +37,12 @@ class Poisson(NamedTuple):
         """M-step; a state without observations or prior stays."""
         new = best_rate(sums[:, 0], counts, priors[0])[:, None]
         return np.where(np.isfinite(new) & (new > 0), new, phi)
+
+    def conditional(
+        self, rng: np.random.Generator, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]
+    ) -> Array:
+        """A draw of the rates."""
+        return draw_rate(rng, sums[:, 0], counts, priors[0]).reshape(phi.shape)
 
 
 @compiled(prepare, Poisson)

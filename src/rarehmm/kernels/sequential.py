@@ -1,4 +1,4 @@
-"""What must be done one step after the other: settling the seams of a pass, Viterbi, drawing a path.
+"""What must be done one step after the other: settling the seams of a pass, Viterbi, drawing paths.
 
 Densities are computed beforehand, 16 steps at a time; what remains is K^2 operations a step on plain floats.
 """
@@ -310,3 +310,26 @@ def draw_path(uniform, cumulative, cumulative_start, fresh, state, path):
         path[t] = k
         state = k
     return state
+
+
+@kernel
+def draw_path_back(filtered, transition, uniform, fresh, path):
+    r"""A path of states (T,) given the whole series, backwards from filtered probabilities (T, K).
+
+    :math:`p(x_t = k \mid x_{t+1}, y) \propto filtered_{tk} P_{k x_{t+1}}`; the last state of a sequence follows its
+    filtered probabilities.  ``uniform`` (T,) are uniform numbers, ``fresh`` (T,) marks where sequences begin.
+    """
+    T, K = filtered.shape
+    cumulative = np.empty(K)
+    last = True
+    for t in range(T - 1, -1, -1):
+        total = 0.0
+        for k in range(K):
+            total += filtered[t, k] if last else filtered[t, k] * transition[k, path[t + 1]]
+            cumulative[k] = total
+        u = uniform[t] * total
+        k = 0
+        while k < K - 1 and u >= cumulative[k]:
+            k += 1
+        path[t] = k
+        last = fresh[t]

@@ -7,8 +7,8 @@ from rarehmm.lanes import LANES, splat, store
 
 
 @kernel
-def window_pass(family, point, law, buffer, length, y, layout, g, sums, scores, pairs, counts):
-    """Expected scores (n, K, P), transitions (n, K, K) and counts (n, K) of the n windows of a chunk.
+def window_pass(family, point, law, buffer, length, y, layout, g, sums, scores, pairs, counts, first):
+    """Expected scores (n, K, P), transitions (n, K, K), counts and first states (n, K) of the n windows of a chunk.
 
     Messages start from ``law`` (K,) at the left end of the buffer and from ones at the right end.
     """
@@ -32,6 +32,7 @@ def window_pass(family, point, law, buffer, length, y, layout, g, sums, scores, 
         for w in range(min(LANES, len(layout.first) - low)):
             for k in range(K):
                 counts[low + w, k] = sums.counts[k, w]
+                first[low + w, k] = sums.first[k, w]
                 for i in range(P):
                     scores[low + w, k, i] = sums.scores[k, i, w]
                 for j in range(K):

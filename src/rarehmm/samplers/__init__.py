@@ -2,13 +2,18 @@ r"""DOOR: integrators.  One file a sampler: a ``NamedTuple`` of its settings and
 
 A step moves theta (d,) in place, given the gradient of the log density there (possibly an estimate), standard normal
 numbers and the sampler's memory (``noise_rows`` and ``memory_rows``, where they differ from 1 and 0, are properties).
+One that keeps positive coordinates positive has ``keeps_positive``; ``check`` refuses settings that make no sense.
 Step sizes follow one convention, that of the paper's Algorithm 1, unless a sampler says otherwise: a step of size h
 moves theta by ``(h / 2) gradient + sqrt(h) noise``.
 """
 
+import math
 from typing import Any
 
-from rarehmm.dispatch import generic
+import numpy as np
+
+from rarehmm.dispatch import generic, provides
+from rarehmm.series import Array
 
 
 def memory_rows(sampler: Any) -> int:
@@ -21,6 +26,12 @@ def noise_rows(sampler: Any) -> int:
     return int(getattr(sampler, "noise_rows", 1))
 
 
+def first_memory(sampler: Any, theta: Array) -> Array:
+    """What a sampler remembers at its start theta (d,): zeros, unless it has a ``begin``."""
+    begin = getattr(sampler, "begin", None)
+    return np.asarray(begin(theta)) if begin else np.zeros((memory_rows(sampler), len(theta)))
+
+
 @generic
 def step(sampler: Any, theta: Any, gradient: Any, noise: Any, memory: Any, power: Any) -> None:
     """Move ``theta`` (d,) in place; ``noise`` (noise_rows, d), ``memory`` (memory_rows, d) may change.
@@ -29,3 +40,24 @@ def step(sampler: Any, theta: Any, gradient: Any, noise: Any, memory: Any, power
     bounds, 1 for expanded means, 2 for variances (only ``expanded_mean`` looks at it).
     """
     raise TypeError(f"{type(sampler).__name__} has no step: attach one with @compiled(step, ...)")
+
+
+def check_sampler(sampler: Any, powers: Array, names: list[str]) -> None:
+    """Refuse a sampler whose settings make no sense, or which would lead coordinates out of their support."""
+    who = type(sampler).__name__
+    if isinstance(sampler, type) or not provides(step, sampler):
+        raise TypeError(f"sampler is {sampler!r}; pass an instance of a sampler, such as Sgld(1e-6).")
+    sampler.check()
+    if powers.any() and not getattr(sampler, "keeps_positive", False):
+        raise ValueError(
+            f"{names[int((powers > 0).argmax())]} must stay positive and {who} moves freely; use ExpandedMeanSgld, or "
+            "a model in logarithms and log ratios."
+        )
+
+
+def check_setting(sampler: Any, name: str, below: float = math.inf) -> None:
+    """Refuse a setting that is not positive and finite, or not at most ``below``."""
+    value = getattr(sampler, name)
+    if isinstance(value, bool) or not isinstance(value, float | int) or not 0 < value <= below or value == math.inf:
+        limit = "positive and finite" if below == math.inf else f"positive and at most {below:g}"
+        raise ValueError(f"{name} of {type(sampler).__name__} is {value!r}; it must be {limit}.")

@@ -4,7 +4,7 @@ import math
 from typing import Any, NamedTuple
 
 from rarehmm.dispatch import compiled
-from rarehmm.samplers import step
+from rarehmm.samplers import check_setting, step
 from rarehmm.series import Array
 
 
@@ -18,6 +18,13 @@ class ExpandedMeanSgld(NamedTuple):
     """
 
     step_size: float
+
+    @property
+    def keeps_positive(self) -> bool:
+        return True
+
+    def check(self) -> None:
+        check_setting(self, "step_size")
 
 
 @compiled(step, ExpandedMeanSgld)

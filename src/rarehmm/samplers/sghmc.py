@@ -4,7 +4,7 @@ import math
 from typing import Any, NamedTuple
 
 from rarehmm.dispatch import compiled
-from rarehmm.samplers import step
+from rarehmm.samplers import check_setting, step
 from rarehmm.series import Array
 
 
@@ -20,6 +20,10 @@ class Sghmc(NamedTuple):
     @property
     def memory_rows(self) -> int:
         return 1
+
+    def check(self) -> None:
+        check_setting(self, "step_size")
+        check_setting(self, "friction", 1.0)
 
 
 @compiled(step, Sghmc)

@@ -4,7 +4,7 @@ import math
 from typing import Any, NamedTuple
 
 from rarehmm.dispatch import compiled
-from rarehmm.samplers import step
+from rarehmm.samplers import check_setting, step
 from rarehmm.series import Array
 
 
@@ -12,6 +12,9 @@ class Sgld(NamedTuple):
     r""":math:`\theta \leftarrow \theta + (h/2)\, g + \sqrt h\, \xi`."""
 
     step_size: float
+
+    def check(self) -> None:
+        check_setting(self, "step_size")
 
 
 @compiled(step, Sgld)

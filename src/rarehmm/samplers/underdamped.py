@@ -4,7 +4,7 @@ import math
 from typing import Any, NamedTuple
 
 from rarehmm.dispatch import compiled
-from rarehmm.samplers import step
+from rarehmm.samplers import check_setting, step
 from rarehmm.series import Array
 
 
@@ -24,6 +24,10 @@ class Underdamped(NamedTuple):
     @property
     def noise_rows(self) -> int:
         return 2
+
+    def check(self) -> None:
+        check_setting(self, "step_size")
+        check_setting(self, "friction")
 
 
 @compiled(step, Underdamped)

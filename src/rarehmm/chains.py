@@ -1,0 +1,268 @@
+"""Chains: many steps of a sampler on gradients from a pool of windows, with seeds, threads, progress and checkpoints.
+
+Each chain has two streams of random numbers, one for its windows and one for its noise, split off the generator that
+is passed in.  Draws do not depend on the number of threads, and a resumed run equals an uninterrupted one bit by bit.
+"""
+
+import hashlib
+import json
+import os
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rarehmm.blocks import available_threads
+from rarehmm.dispatch import explained
+from rarehmm.emissions import prepare
+from rarehmm.kernels.chain import Room, Target, estimates, run_chain
+from rarehmm.kernels.messages import Point, group, zeros
+from rarehmm.model import Model
+from rarehmm.pool import Pool
+from rarehmm.samplers import check_sampler, first_memory, noise_rows
+from rarehmm.series import Array
+from rarehmm.transitions import AdditiveLogRatio
+
+FORMAT = 1  # of checkpoints
+SECONDS = 10.0  # between two of them
+
+
+class Divergence(NamedTuple):
+    """A chain that left the bounds of a component: which, at which step, in which chain (all counted from 0)."""
+
+    component: str
+    draw: int
+    chain: int
+
+
+class DivergedError(RuntimeError):
+    """Some chains diverged.  ``draws`` (chains, steps, d) holds what was drawn, NaN after a divergence."""
+
+    def __init__(self, divergences: list[Divergence], draws: Array) -> None:
+        first = divergences[0]
+        others = f" ({len(divergences)} of {len(draws)} chains diverged)" if len(draws) > 1 else ""
+        super().__init__(
+            f"{first.component} diverged at draw {first.draw} of chain {first.chain}{others}; the gradient is too "
+            "noisy for this step size. Use a smaller step, more windows a step, or a better start. What was drawn "
+            "before is in the 'draws' of this error."
+        )
+        self.divergences, self.draws = divergences, draws
+
+
+def run(
+    rng: np.random.Generator,
+    sampler: Any,
+    model: Model,
+    pool: Pool,
+    start: Array,
+    steps: int,
+    *,
+    thin: int = 1,
+    threads: int | None = None,
+    watch: Callable[[int, int], None] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> Array:
+    """Draws of theta (chains, steps // thin, d), one chain for each row of ``start`` (chains, d) or for one start (d,).
+
+    ``watch(done, total)`` is told of the steps of all chains together.  With a ``checkpoint``, a file, the state of
+    the run is written there now and then; called again with the same arguments, the run goes on from it.
+    """
+    theta = np.atleast_2d(np.array(start, dtype=float))
+    for name, value in (("steps", steps), ("thin", thin)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+            raise ValueError(f"{name} is {value!r}; it must be a whole number from 1.")
+    check_sampler(sampler, model.powers, model.component_names)
+    model.unpack_all(theta)
+    states = [State(child.spawn(2), row, sampler) for child, row in zip(rng.spawn(len(theta)), theta, strict=True)]
+    draws = np.full((len(theta), steps // thin, model.size), np.nan)
+    saved = Checkpoint(Path(checkpoint), settings(sampler, model, pool, states, steps, thin)) if checkpoint else None
+    if saved:
+        saved.resume(states, draws)
+    lock, stop = threading.Lock(), threading.Event()
+
+    def one(chain: int) -> None:
+        state = states[chain]
+        for good, kept in refills(state, sampler, model, pool, steps):
+            with lock:
+                numbers = np.arange(state.done + 1, state.done + good + 1)  # of the steps, from 1
+                stored = numbers % thin == 0
+                draws[chain, numbers[stored] // thin - 1] = kept[stored]
+                state.commit(good)
+                if watch:
+                    watch(sum(s.done for s in states), steps * len(states))
+                if saved:
+                    saved.write_now_and_then(states, draws)
+            if stop.is_set():
+                return
+
+    with ThreadPoolExecutor(min(threads or available_threads(), len(states))) as workers:
+        running = [workers.submit(one, chain) for chain in range(len(states))]
+        try:
+            for result in running:
+                result.result()
+        finally:
+            stop.set()
+    if saved:
+        saved.write(states, draws)
+    found = [Divergence(s.diverged, s.done, chain) for chain, s in enumerate(states) if s.diverged]
+    if found:
+        raise DivergedError(found, draws)
+    return draws
+
+
+class State:
+    """Where a chain stands: ``theta`` (d,), the sampler's ``memory``, steps ``done``, and its streams.
+
+    ``saved`` is the same at the end of the last refill, which is where a run can be taken up again.
+    """
+
+    def __init__(self, streams: list[np.random.Generator], theta: Array, sampler: Any) -> None:
+        self.windows, self.noise = streams
+        self.theta, self.memory = theta.copy(), first_memory(sampler, theta)
+        self.done, self.diverged = 0, ""
+        self.commit(0)
+
+    def commit(self, good: int) -> None:
+        self.done += good
+        streams = [s.bit_generator.state for s in (self.windows, self.noise)]
+        self.saved = {
+            "theta": self.theta.copy(), "memory": self.memory.copy(), "done": np.array(self.done),
+            "diverged": np.array(self.diverged), "streams": np.array(json.dumps(streams)),
+        }  # fmt: skip
+
+    def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
+        self.theta, self.memory = saved["theta"], saved["memory"]
+        self.done, self.diverged = int(saved["done"]), str(saved["diverged"])
+        states = json.loads(str(saved["streams"]))
+        for stream, state in zip((self.windows, self.noise), states, strict=True):
+            stream.bit_generator.state = state
+        self.saved = saved
+
+
+def refills(state: State, sampler: Any, model: Model, pool: Pool, steps: int) -> Iterator[tuple[int, Array]]:
+    """Run a chain as far as each refill of the pool goes: how many steps were good, and their draws (m, d)."""
+    target, gathered, work = target_of(model), pool.room(), workspace(model, pool.n)
+    kept, rows = np.empty((pool.ahead, model.size)), noise_rows(sampler)
+    while state.done < steps and not state.diverged:
+        m = min(pool.ahead, steps - state.done)
+        pool.fill(state.windows, m, gathered)
+        normals = state.noise.standard_normal((m, rows, model.size))
+        with explained(f"{model.name} or {type(sampler).__name__}"):
+            good = run_chain(
+                sampler, model.family, target, gathered, normals, state.theta, state.memory, *work, kept[:m]
+            )
+        if good < m:
+            low, high = model.bounds
+            outside = ~((state.theta >= low) & (state.theta <= high))
+            state.diverged = model.component_names[int(np.argmax(outside))]
+        yield good, kept[:good]
+
+
+# ---------------------------------------------------------------- checkpoints
+def settings(sampler: Any, model: Model, pool: Pool, states: list[State], steps: int, thin: int) -> dict[str, str]:
+    """All that a run depends on, by name, as text: a checkpoint of another run is refused."""
+    W, s = pool.windows, pool.series
+    return {
+        "sampler": f"{type(sampler).__name__} {sampler}",
+        "model": f"{model.family} {model.n_states} {model.priors} {model.start} {model.component_names}",
+        "series": f"{len(s)} {s.bounds} {s.summaries}",
+        "windows": f"{W.half_width} {W.buffer} {pool.size} {pool.ahead} {pool.owner.max()}",
+        "design": hashlib.sha256(pool.probabilities.tobytes()).hexdigest(),
+        "start or seed": hashlib.sha256(repr([sorted(st.saved.items()) for st in states]).encode()).hexdigest(),
+        "steps": f"{steps} {thin}",
+    }
+
+
+class Checkpoint:
+    """A file with the state of a run, replaced as a whole; it holds arrays and text, nothing that can be executed."""
+
+    def __init__(self, path: Path, described: dict[str, str]) -> None:
+        self.path, self.described, self.last = path, described, time.monotonic()
+
+    def write_now_and_then(self, states: list[State], draws: Array) -> None:
+        if time.monotonic() - self.last >= SECONDS:
+            self.write(states, draws)
+
+    def write(self, states: list[State], draws: Array) -> None:
+        parts: dict[str, Any] = {
+            f"{key}_{i}": value for i, state in enumerate(states) for key, value in state.saved.items()
+        }
+        parts |= {"about": np.array(json.dumps({"format": FORMAT, **self.described})), "draws": draws}
+        partial = self.path.with_name(f"{self.path.name}.partial")
+        with partial.open("wb") as file:
+            np.savez(file, **parts)
+        partial.replace(self.path)
+        self.last = time.monotonic()
+
+    def resume(self, states: list[State], draws: Array) -> None:
+        """Take up the run in the file, if there is one."""
+        if not self.path.exists():
+            return
+        try:
+            with self.path.open("rb") as file:
+                parts = dict(np.load(file, allow_pickle=False))
+            about = json.loads(str(parts.pop("about")))
+            kept = parts.pop("draws")
+            restored = [{key: parts[f"{key}_{i}"] for key in state.saved} for i, state in enumerate(states)]
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{self.path} is no checkpoint of a run ({error}); remove it to start anew.") from error
+        differs = [key for key, value in {"format": FORMAT, **self.described}.items() if about.get(key) != value]
+        if differs:
+            raise ValueError(
+                f"{self.path} is the checkpoint of another run: {', '.join(differs)} differ. Remove it to start anew, "
+                "or use another file."
+            )
+        draws[:] = kept
+        for state, saved in zip(states, restored, strict=True):
+            state.restore(saved)
+
+
+# ---------------------------------------------------------------- gradients alone
+def gradient_estimates(rng: np.random.Generator, model: Model, pool: Pool, theta: Array, count: int) -> Array:
+    """Stochastic gradients (count, d) of the log posterior at one theta (d,), as a chain would see them."""
+    model.unpack(theta)
+    gathered, target, (point, sums, room, _) = pool.room(), target_of(model), workspace(model, pool.n)
+    out = np.empty((count, model.size))
+    for low in range(0, count, pool.ahead):
+        part = out[low : low + pool.ahead]
+        pool.fill(rng, len(part), gathered)
+        with explained(model.name):
+            estimates(model.family, target, gathered, np.array(theta, dtype=float), point, sums, room, part)
+    return out
+
+
+def target_of(model: Model) -> Target:
+    """The model as the chain's kernel sees it."""
+    K, P = model.n_states, len(model.family.parameters)
+    rows, columns = model.coordinates.free(K)
+    ratio = model.coordinates if isinstance(model.coordinates, AdditiveLogRatio) else None
+    return Target(
+        model.as_logs,
+        model.prior_terms,
+        float(model.priors.transition.concentration),
+        ratio is None,
+        ratio.references(K) if ratio else np.zeros(K, dtype=np.int64),
+        np.concatenate([np.tile(np.arange(K), P), rows]),
+        np.concatenate([np.repeat(np.arange(P), K), columns]),
+        model.start is None,
+        np.zeros(K) if model.start is None else model.start,
+        model.bounds,
+        model.powers,
+    )
+
+
+def workspace(model: Model, n: int) -> tuple[Point, Any, Room, Array]:
+    """What a chain over windows of n observations works in."""
+    K, P = model.n_states, len(model.family.parameters)
+    C = len(prepare(model.family, np.ones(P)))
+    point = Point(np.empty((K, P)), np.empty((K, C)), np.empty((K, K)), np.empty(K))
+    *_, p, a, scale, top, b, pb = group(n, 1, K)
+    square = np.empty((K, K))
+    room = Room(p, a, scale, top, b, pb, np.empty(K), square, np.empty((2, K)), square.copy())
+    return point, zeros(K, P, 0)[1], room, np.empty(model.size)

@@ -1,0 +1,340 @@
+"""One chain: any sampler, any family, over windows gathered beforehand in lane order.  It never sees the series.
+
+A step unpacks theta, carries messages through the windows of this step, sums their gradients with weights, adds the
+slope of the log prior and calls the sampler's ``step``.  Everything is worked out from theta anew, in O(K^3) at most.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rarehmm.dispatch import inner, kernel, specialise
+from rarehmm.emissions import prepare
+from rarehmm.kernels.messages import Group, backward, forward, smooth
+from rarehmm.lanes import LANES, lane_sum, load, splat, store
+from rarehmm.samplers import step
+from rarehmm.series import Array, BoolArray, IntArray
+
+
+class Target(NamedTuple):
+    """What is sampled, as kernels see it.
+
+    ``logs`` (P,): which parameters are logarithms; ``prior`` (P, 5): slope of their log prior in theta, coefficients of
+    x^-2, ..., x^2; ``concentration`` of the Dirichlet prior; ``expanded``: whether transitions are expanded means;
+    ``reference`` (K,): else the entry of each row that log ratios refer to; ``row``, ``column`` (d,): state and
+    parameter, or entry of the transition matrix, of each component; ``stationary``: whether sequences start from the
+    stationary law, else from ``start`` (K,); ``bounds`` (2, d) and ``power`` (d,) of the coordinates.
+    """
+
+    logs: BoolArray
+    prior: Array
+    concentration: float
+    expanded: bool
+    reference: IntArray
+    row: IntArray
+    column: IntArray
+    stationary: bool
+    start: Array
+    bounds: Array
+    power: Array
+
+
+class Gathered(NamedTuple):
+    """Windows of m steps, G groups of lanes each, LANES last.
+
+    ``y`` (m, G, n, D); ``begin``, ``steps``, ``weight`` (m, G, 1) as in ``Group``, the weight 1 / (S q); ``shortest``
+    (m, G) core of a group; ``fresh`` (m, G): whether a sequence begins with one of its cores; ``owner`` (G, LANES): the
+    only component that a lane feeds, -1 for all, -2 for none; ``owners`` (G, 2): first and last (exclusive) component
+    of a group.  The core is [buffer, buffer + length).
+    """
+
+    y: Array
+    begin: Array
+    steps: Array
+    weight: Array
+    shortest: IntArray
+    fresh: BoolArray
+    owner: Array
+    owners: IntArray
+    buffer: int
+    length: int
+
+
+# ---------------------------------------------------------------- drawing and gathering
+@kernel
+def choose(u, row, cumulative, guide, windows):
+    """windows (m, lanes): the first n with cumulative[row, n] above the uniform number u (m, lanes) of its slot.
+
+    ``guide`` (rows, B) says where to begin to look for numbers in [b / B, (b + 1) / B).
+    """
+    for at in range(u.shape[0]):
+        for lane in range(u.shape[1]):
+            r, x = row[lane], u[at, lane]
+            n = guide[r, int(x * guide.shape[1])]
+            while cumulative[r, n] <= x:
+                n += 1
+            windows[at, lane] = n
+
+
+@kernel
+def collect(y, offset, windows, low, high, row, probabilities, size, before, bounds, out):
+    """Copy those windows (m, lanes) that lie in [low, high) from the rows y (n, D) of a series, the first ``offset``.
+
+    ``before`` and ``bounds`` as in ``Windows``.
+    """
+    n, D = out.y.shape[2:4]
+    for at in range(windows.shape[0]):
+        for lane in range(windows.shape[1]):
+            window = windows[at, lane]
+            if not low <= window < high:
+                continue
+            g, w = lane // LANES, lane % LANES
+            s, end = 0, len(before) - 1
+            while end - s > 1:  # the sequence it is in
+                middle = (s + end) // 2
+                if before[middle] <= window:
+                    s = middle
+                else:
+                    end = middle
+            first = bounds[s] + (window - before[s]) * out.length
+            top = first - out.buffer
+            begin, stop = bounds[s] - top, bounds[s + 1] - top
+            for d in range(D):
+                for t in range(begin):
+                    out.y[at, g, t, d, w] = math.nan
+                for t in range(max(0, begin), min(n, stop)):
+                    out.y[at, g, t, d, w] = y[top - offset + t, d]
+                for t in range(stop, n):
+                    out.y[at, g, t, d, w] = math.nan
+            length = min(out.length, bounds[s + 1] - first)
+            out.begin[at, g, 0, w], out.steps[at, g, 0, w] = begin, length
+            out.weight[at, g, 0, w] = 1.0 / (size * probabilities[row[lane], window])
+            out.shortest[at, g] = min(out.shortest[at, g], length)
+            out.fresh[at, g] |= begin == out.buffer
+
+
+# ---------------------------------------------------------------- from theta to parameters
+def keep(parts: Any, array: Array, row: int) -> None:
+    """array[row] = parts, the other way of ``take``."""
+    for i in range(len(parts)):
+        array[row, i] = parts[i]
+
+
+def _keep_nothing(parts: Any, array: Any, row: Any) -> None:
+    return None
+
+
+specialise(keep, keep, lambda parts, array, row: keep if len(parts) else _keep_nothing)
+
+
+@inner
+def unpack(family, target, theta, point):
+    """theta (d,) to natural parameters, what the family prepares from them, and the transition matrix."""
+    K, P = point.phi.shape
+    for i in range(K * P):
+        j, k = target.row[i], target.column[i]
+        point.phi[j, k] = math.exp(theta[i]) if target.logs[k] else theta[i]
+    for k in range(K):
+        keep(prepare(family, point.phi[k]), point.c, k)
+    P_jk = point.transition
+    for j in range(K):
+        for k in range(K):
+            P_jk[j, k] = 0.0
+    for i in range(K * P, len(theta)):
+        P_jk[target.row[i], target.column[i]] = theta[i]
+    for j in range(K):
+        if not target.expanded:
+            top = 0.0
+            for k in range(K):
+                top = max(top, P_jk[j, k])
+            for k in range(K):
+                P_jk[j, k] = math.exp(P_jk[j, k] - top)
+        total = 0.0
+        for k in range(K):
+            total += P_jk[j, k]
+        for k in range(K):
+            P_jk[j, k] /= total
+
+
+@inner
+def eliminate(transition, left, law):
+    """The stationary law (K,) of a positive matrix; ``left`` (K, K) keeps the elimination (see ``transitions``)."""
+    K = len(law)
+    for j in range(K):
+        for k in range(K):
+            left[j, k] = transition[j, k]
+    for n in range(K - 1, 0, -1):
+        leaving = 0.0
+        for k in range(n):
+            leaving += left[n, k]
+        for j in range(n):
+            left[j, n] /= leaving
+            for k in range(n):
+                left[j, k] += left[j, n] * left[n, k]
+    total = 0.0
+    for n in range(K):
+        law[n] = 1.0 if n == 0 else 0.0
+        for j in range(n):
+            law[n] += law[j] * left[j, n]
+        total += law[n]
+    for n in range(K):
+        law[n] /= total
+
+
+@inner
+def start_pull(transition, left, law, sums, w, u, out):
+    """Slope (K, K) in the logits of sum_k first[k, w] log law[k] (see ``stationary_pull``); u (2, K) is room."""
+    K = len(law)
+    total = 0.0
+    for k in range(K):
+        total += sums.first[k, w]
+    for k in range(K):
+        u[1, k] = sums.first[k, w] / law[k] - total  # the right side, kept for the last line
+        u[0, k] = u[1, k]
+    for n in range(K - 1, 0, -1):
+        for j in range(n):
+            u[0, j] += left[j, n] * u[0, n]
+    for n in range(K):
+        leaving = 0.0
+        for k in range(n):
+            leaving += left[n, k]
+            u[0, n] += left[n, k] * u[0, k] if k > 0 else 0.0
+        u[0, n] = u[0, n] / leaving if n > 0 else 0.0
+    for j in range(K):
+        for k in range(K):
+            out[j, k] = law[j] * transition[j, k] * (u[0, k] - u[0, j] + u[1, j])
+
+
+# ---------------------------------------------------------------- gradients
+@inner
+def slope(i, target, point, theta, sums):
+    """Component i of the gradient in each lane, from its expected scores and transitions."""
+    K, P = point.phi.shape
+    j, k = target.row[i], target.column[i]
+    if i < K * P:
+        value = load(sums.scores, (j, k)) * (point.phi[j, k] if target.logs[k] else 1.0)
+    else:
+        total = splat(0.0)
+        for m in range(K):
+            total = total + load(sums.pairs, (j, m)) * point.transition[j, m]
+        factor = point.transition[j, k] / (theta[i] if target.expanded else 1.0)
+        value = (load(sums.pairs, (j, k)) - total) * factor
+    return value
+
+
+@inner
+def prior_slope(i, target, point, theta):
+    """Component i of the gradient of the log prior, Jacobians included."""
+    K, P = point.phi.shape
+    j, k = target.row[i], target.column[i]
+    if i < K * P:
+        x, c = point.phi[j, k], target.prior[k]
+        s = c[2] + x * (c[3] + x * c[4])
+        return s + (c[1] + c[0] / x) / x if c[0] != 0.0 or c[1] != 0.0 else s
+    if target.expanded:
+        return (target.concentration - 1.0) / theta[i] - 1.0
+    return target.concentration * (1.0 - K * point.transition[j, k])
+
+
+@inner
+def clear(sums):
+    """All sums to zero."""
+    K, P = sums.scores.shape[:2]
+    for k in range(K):
+        store(sums.first, (k,), splat(0.0))
+        for i in range(P):
+            store(sums.scores, (k, i), splat(0.0))
+        for j in range(K):
+            store(sums.pairs, (k, j), splat(0.0))
+
+
+@inner
+def add_start(owner, w, target, point, theta, sums, room, gradient):
+    """Add the pull of the start of lane w, where its sequence begins, to the transition that owns it, or to all."""
+    start_pull(point.transition, room.left, room.law, sums, w, room.u, room.pull)
+    for i in range(point.phi.size, len(theta)):
+        if owner in (i, -1):
+            gradient[i] += room.pull[target.row[i], target.column[i]] / (theta[i] if target.expanded else 1.0)
+
+
+class Room(NamedTuple):
+    """What a chain works in: messages of a group, and arrays (K,), (K, K), (2, K), (K, K)."""
+
+    p: Array
+    a: Array
+    scale: Array
+    top: Array
+    b: Array
+    pb: Array
+    law: Array
+    left: Array
+    u: Array
+    pull: Array
+
+
+@kernel
+def estimate(family, target, gathered, at, theta, point, sums, room, gradient):
+    """The gradient (d,) of the log posterior at theta, estimated from the windows of step ``at``."""
+    K = len(room.law)
+    last = gathered.buffer + gathered.length
+    n = last + gathered.buffer
+    unpack(family, target, theta, point)
+    eliminate(point.transition, room.left, room.law)
+    for k in range(K):
+        point.start[k] = room.law[k] if target.stationary else target.start[k]
+    for i in range(len(theta)):
+        gradient[i] = prior_slope(i, target, point, theta)
+    separate, fresh = gathered.owner[0, 0] >= 0, False
+    clear(sums)
+    for q in range(len(gathered.owner)):
+        g = Group(
+            gathered.y[at, q], gathered.begin[at, q], gathered.steps[at, q], gathered.weight[at, q],
+            room.p, room.a, room.scale, room.top, room.b, room.pb,
+        )  # fmt: skip
+        for k in range(K):
+            store(g.a, (0, k), splat(room.law[k]))
+            store(g.b, (0, k), splat(1.0))
+        forward(family, point, g, gathered.buffer, last, n, 4)
+        backward(point, g, last, n, 4)
+        smooth(family, point, g, gathered.buffer, last, gathered.shortest[at, q], sums, False, False)
+        fresh |= gathered.fresh[at, q]
+        if separate:
+            owner = load(gathered.owner, (q,))
+            for i in range(gathered.owners[q, 0], gathered.owners[q, 1]):
+                gradient[i] += lane_sum(np.where(owner == float(i), slope(i, target, point, theta, sums), 0.0))
+            if gathered.fresh[at, q] and target.stationary:
+                for w in range(LANES):
+                    if gathered.begin[at, q, 0, w] == gathered.buffer:
+                        add_start(gathered.owner[q, w], w, target, point, theta, sums, room, gradient)
+            clear(sums)
+    if not separate:
+        for i in range(len(theta)):
+            gradient[i] += lane_sum(slope(i, target, point, theta, sums))
+        if fresh and target.stationary:
+            for k in range(K):
+                sums.first[k, 0] = lane_sum(load(sums.first, (k,)))
+            add_start(-1, 0, target, point, theta, sums, room, gradient)
+
+
+@kernel
+def estimates(family, target, gathered, theta, point, sums, room, out):
+    """Gradient estimates (m, d), one from the windows of each step, all at the same theta (d,)."""
+    for at in range(len(out)):
+        estimate(family, target, gathered, at, theta, point, sums, room, out[at])
+
+
+@kernel
+def run_chain(sampler, family, target, gathered, noise, theta, memory, point, sums, room, gradient, draws):
+    """A step for each row of draws (m, d), which gets theta after it; theta and memory are left where the chain stands.
+
+    Returns how many steps were good: the chain stops where a component leaves its bounds, or is NaN.
+    """
+    for at in range(len(draws)):
+        estimate(family, target, gathered, at, theta, point, sums, room, gradient)
+        step(sampler, theta, gradient, noise[at], memory, target.power)
+        for i in range(len(theta)):
+            if not target.bounds[0, i] <= theta[i] <= target.bounds[1, i]:
+                return at
+            draws[at, i] = theta[i]
+    return len(draws)

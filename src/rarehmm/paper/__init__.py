@@ -1,0 +1,1 @@
+"""Paper: what it takes to repeat the experiments of Ou et al."""

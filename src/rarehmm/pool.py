@@ -1,0 +1,111 @@
+"""Pool: windows drawn from a design and gathered in lane order, for many steps of a chain at once.
+
+Which windows are drawn does not depend on where the chain stands.  So they are drawn ahead and gathered in one pass
+over those parts of the series that hold any; a chain needs the memory of its pool and never sees the series.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from rarehmm.blocks import CHUNK
+from rarehmm.designs import Design, check_positive
+from rarehmm.kernels.chain import Gathered, choose, collect
+from rarehmm.lanes import LANES, lane_array
+from rarehmm.model import Model
+from rarehmm.series import IntArray, Series
+from rarehmm.windows import Windows
+
+MEMORY = 8 << 20  # bytes: enough that drawing costs little a window, and small enough for a processor's own memory
+
+
+class Pool:
+    """Where the windows of a chain come from.
+
+    Parameters
+    ----------
+    size
+        S, windows drawn at each step: in all where they are shared, for each of the d components where they are not.
+    separate
+        Whether each component of the gradient has windows of its own (the paper's way) or all share them.  By default
+        separate if the design has a row for each component.
+    memory
+        Bytes that the windows of a chain may take; what is drawn ahead, hence the draws, depend on it.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        series: Series,
+        windows: Windows,
+        design: Design,
+        size: int,
+        *,
+        separate: bool | None = None,
+        memory: int = MEMORY,
+    ) -> None:
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+            raise ValueError(f"size is {size!r}; the number of windows a step must be a whole number from 1.")
+        model.check(series)
+        check_positive(design)
+        rows, N = design.probabilities.shape
+        if windows.count != N:
+            raise ValueError(f"the design has {N} windows and the series {windows.count}; make it from these windows.")
+        if rows not in (1, model.size):
+            raise ValueError(f"the design has {rows} rows; one is needed, or {model.size}, one for each component.")
+        if rows > 1 and separate is False:
+            raise ValueError(f"the design has {rows} rows; to share windows among components, use pooled(design).")
+        self.series, self.windows, self.size = series, windows, int(size)
+        self.probabilities = np.ascontiguousarray(design.probabilities)
+        self.cumulative = np.cumsum(self.probabilities, axis=1)
+        self.cumulative /= self.cumulative[:, -1:]
+        even = np.arange(N) / N
+        self.guide = np.array([np.searchsorted(c, even, side="right") for c in self.cumulative])
+        sets = model.size if separate or rows > 1 else 1
+        lanes = sets * self.size
+        groups = -(-lanes // LANES)
+        self.row = np.repeat(np.arange(sets) if rows > 1 else np.zeros(sets, dtype=np.int64), self.size)  # of each lane
+        self.owner = lane_array(groups)
+        self.owner[:] = -2.0
+        self.owner.reshape(-1)[:lanes] = np.repeat(np.arange(sets), self.size) if sets > 1 else -1.0
+        self.owners = np.array([[group[0], group.max() + 1] for group in self.owner], dtype=np.int64)
+        self.n = windows.length + 2 * windows.buffer
+        self.ahead = max(1, memory // (groups * LANES * 8 * self.n * series.n_columns))  # steps drawn together
+        stretch = N if series.in_memory else max(1, CHUNK // windows.length)
+        self.stretches = [(low, min(N, low + stretch)) for low in range(0, N, stretch)]  # windows read together
+
+    def room(self) -> Gathered:
+        """Memory for the windows of ``ahead`` steps."""
+        m, G, W = self.ahead, len(self.owner), self.windows
+        y, one = lane_array(m, G, self.n, self.series.n_columns), lane_array
+        y[:] = np.nan  # lanes without a window stay so
+        shortest, fresh = np.empty((m, G), dtype=np.int64), np.empty((m, G), dtype=bool)
+        begin, steps, weight = one(m, G, 1), one(m, G, 1), one(m, G, 1)
+        begin[:], steps[:], weight[:] = -1.0, 0.0, 0.0
+        return Gathered(y, begin, steps, weight, shortest, fresh, self.owner, self.owners, W.buffer, W.length)
+
+    def draw(self, rng: np.random.Generator, steps: int) -> IntArray:
+        """Windows (steps, lanes), independently from the row of the design that each lane has."""
+        windows = np.empty((steps, len(self.row)), dtype=np.int64)
+        choose(rng.random(windows.shape), self.row, self.cumulative, self.guide, windows)
+        return windows
+
+    def fill(self, rng: np.random.Generator, steps: int, room: Gathered) -> None:
+        """Draw the windows of ``steps`` steps and gather them."""
+        self.gather(self.draw(rng, steps), room)
+
+    def gather(self, drawn: IntArray, room: Gathered) -> None:
+        """Copy given windows (steps, lanes) from the series."""
+        W = self.windows
+        room.shortest[:], room.fresh[:] = W.length, False
+        for low, high in self.stretches:
+            if len(self.stretches) > 1 and not ((drawn >= low) & (drawn < high)).any():
+                continue
+            first, last = self.rows(low, high)
+            y = self.series.read(first, last)
+            collect(y, first, drawn, low, high, self.row, self.probabilities, self.size, W.before, W.bounds, room)
+
+    def rows(self, low: Any, high: Any) -> tuple[int, int]:
+        """Rows of the series that the windows [low, high) need with their buffers."""
+        (first, last), (_, length), _, _ = self.windows.place(np.array([low, high - 1]))
+        return max(0, int(first) - self.windows.buffer), min(len(self.series), int(last + length) + self.windows.buffer)

@@ -1,0 +1,67 @@
+"""Ascent reaches the mode, and the variational Gaussian the one of a posterior that is nearly Gaussian."""
+
+import numpy as np
+import pytest
+from examples import model_of
+
+import rarehmm as rh
+from rarehmm.designs import pooled
+from rarehmm.designs.targeted import targeted
+from rarehmm.designs.uniform import uniform
+from rarehmm.gradients import window_sums
+from rarehmm.pool import Pool
+from rarehmm.variational import Ascent, Gaussianised, ascend, variational
+from rarehmm.windows import Windows
+
+
+def setting(T=3000):
+    """Two well-separated states: the posterior is nearly Gaussian.  Model, series, windows, mode, its covariance."""
+    model = model_of(rh.Gaussian(), 2)
+    truth = model.parameters([[0.9, 0.1], [0.3, 0.7]], mean=[0, 5], variance=[1, 2])
+    series = rh.Series(rh.simulate(np.random.default_rng(0), model, truth, T)[0])
+    mode = model.pack(rh.climb(model, series, truth, tolerance=1e-10).parameters)
+    hessian = np.empty((model.size, model.size))
+    for i in range(model.size):
+        move = np.zeros(model.size)
+        move[i] = 1e-4
+        up, down = (rh.log_posterior(model, mode + s * move, series)[1] for s in (1, -1))
+        hessian[i] = -(up - down) / 2e-4
+    return model, series, Windows(series, 2, 5), mode, np.linalg.inv((hessian + hessian.T) / 2)
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize("design", ["uniform", "targeted"])
+def test_ascent_and_variational_inference_find_mode_and_covariance(design):
+    model, series, windows, mode, covariance = setting()
+    sums = window_sums(model, model.unpack(mode), series, windows)
+    chosen = {"uniform": uniform(windows), "targeted": pooled(targeted(model, mode, sums))}[design]
+    pool, sd = Pool(model, series, windows, chosen, 32), np.sqrt(np.diag(covariance))
+    start = mode + 10 * sd * np.array([1, -1, 1, -1, 1, -1])
+    found = ascend(np.random.default_rng(1), model, pool, start, 10_000)
+    np.testing.assert_array_less(np.abs(found - mode) / sd, 0.25)
+    q = variational(np.random.default_rng(2), model, pool, found, 30_000)
+    np.testing.assert_array_less(np.abs(q.mean - mode) / sd, 0.25)
+    np.testing.assert_allclose(q.standard_deviations / sd, 1.0, atol=0.12)
+    correlation = (q.factor @ q.factor.T) / np.outer(q.standard_deviations, q.standard_deviations)
+    np.testing.assert_allclose(correlation, covariance / np.outer(sd, sd), atol=0.12)
+
+
+def test_draws_of_the_gaussian_follow_it():
+    factor = np.array([[2.0, 0.0], [1.0, 0.5]])
+    draws = Gaussianised(np.array([1.0, -1.0]), factor).draw(np.random.default_rng(0), 200_000)
+    np.testing.assert_allclose(draws.mean(0), [1, -1], atol=0.02)
+    np.testing.assert_allclose(np.cov(draws.T), factor @ factor.T, rtol=0.02)
+
+
+def test_bad_settings_are_refused():
+    model, series, windows, mode, _ = setting(200)
+    pool = Pool(model, series, windows, uniform(windows), 2)
+    for more, words in (({"rate": 0.0}, "rate of Ascent is 0.0"), ({"steps": 1}, "steps is 1")):
+        with pytest.raises(ValueError, match=words):
+            ascend(np.random.default_rng(0), model, pool, mode, **{"steps": 10, **more})
+    with pytest.raises(ValueError, match=r"scale of GaussianAscent is -1"):
+        variational(np.random.default_rng(0), model, pool, mode, 10, scale=-1.0)
+    natural = rh.Model(rh.Gaussian(), 2, model.priors, logs=False)
+    with pytest.raises(ValueError, match=r"variance\[0\] must stay positive and Ascent moves freely"):
+        ascend(np.random.default_rng(0), natural, pool, natural.pack(model.unpack(mode)), 10)
+    assert Ascent(0.1, 5).noise_rows == 0

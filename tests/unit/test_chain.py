@@ -1,0 +1,296 @@
+"""Chains: unbiased gradients by enumeration over windows, the same steps as an obvious twin, checkpoints, divergence."""
+
+import numpy as np
+import pytest
+from examples import FAMILIES, Pair, model_of, parameters_of, series_of
+
+import rarehmm as rh
+from rarehmm.chains import DivergedError, gradient_estimates, run, target_of, workspace
+from rarehmm.designs import Design, pooled
+from rarehmm.designs.uniform import uniform
+from rarehmm.gradients import window_gradients
+from rarehmm.kernels.chain import estimates
+from rarehmm.pool import Pool
+from rarehmm.samplers import memory_rows, noise_rows, step
+from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
+from rarehmm.samplers.preconditioned import PreconditionedSgld
+from rarehmm.samplers.sghmc import Sghmc
+from rarehmm.samplers.sgld import Sgld
+from rarehmm.samplers.underdamped import Underdamped
+from rarehmm.windows import Windows
+
+COORDINATES = {
+    "log ratios": {},
+    "other reference": {"coordinates": rh.AdditiveLogRatio((1, 2, 0))},
+    "the paper's": {"coordinates": rh.ExpandedMean(), "logs": False},
+}
+
+
+def setting(family, start=None, coordinates="log ratios", T=61, lengths=(23, 38), half_width=2, buffer=3, seed=0):
+    """A small model with data in two sequences, some missing, windows, and a point theta."""
+    rng = np.random.default_rng(seed)
+    given = None if start is None else rng.dirichlet(np.ones(3))
+    if isinstance(family, Pair):
+        priors = rh.Priors((rh.Normal(0, 9),) * 2, rh.Dirichlet(1.3))
+        model = rh.Model(family, 3, priors, start=given, **COORDINATES[coordinates])
+    else:
+        model = model_of(family, 3, start=given, **COORDINATES[coordinates])
+    parameters = parameters_of(rng, model)
+    series = rh.Series(series_of(rng, model, parameters, T), lengths=lengths)
+    return model, series, Windows(series, half_width, buffer), model.pack(parameters)
+
+
+def random_design(rng, rows, N):
+    return Design(rng.dirichlet(np.ones(N), size=rows))
+
+
+def every_estimate(model, pool, theta, N):
+    """The estimate (N, d) that each window would give if all lanes of a step drew it."""
+    room, out = pool.room(), np.empty((N, model.size))
+    pool.gather(np.repeat(np.arange(N)[:, None], len(pool.row), axis=1), room)
+    point, sums, work, _ = workspace(model, pool.n)
+    estimates(model.family, target_of(model), room, theta, point, sums, work, out)
+    return out
+
+
+@pytest.mark.parametrize("coordinates", COORDINATES)
+@pytest.mark.parametrize("start", [None, "given"])
+@pytest.mark.parametrize("family", [*FAMILIES, Pair()], ids=lambda f: type(f).__name__)
+def test_the_estimate_is_unbiased_by_enumeration(family, start, coordinates):
+    """With a buffer of everything the mean over windows is the exact gradient of the log posterior."""
+    model, series, _, theta = setting(family, start, coordinates)
+    windows = Windows(series, 2, 61)
+    exact = rh.log_posterior(model, theta, series)[1]
+    rng, N = np.random.default_rng(1), windows.count
+    for rows, size in ((1, 1), (1, 17), (model.size, 1), (model.size, 3)):
+        design = random_design(rng, rows, N)
+        pool = Pool(model, series, windows, design, size)
+        found = every_estimate(model, pool, theta, N)  # (N, d)
+        mean = (design.probabilities.T * found).sum(0)
+        np.testing.assert_allclose(mean, exact, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("start", [None, "given"])
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: type(f).__name__)
+def test_each_estimate_is_the_weighted_gradient_of_its_window(family, start):
+    model, series, windows, theta = setting(family, start)
+    each, prior = window_gradients(model, theta, series, windows), model.log_prior_gradient(theta)
+    design = random_design(np.random.default_rng(2), model.size, windows.count)
+    found = every_estimate(model, Pool(model, series, windows, design, 2), theta, windows.count)
+    np.testing.assert_allclose(found, prior + each / design.probabilities.T, rtol=1e-9, atol=1e-9)
+
+
+def by_hand(rng, sampler, model, pool, each, theta, steps):
+    """The same chain written out: windows and noise from the same streams, gradients from ``each(theta)`` (N, d)."""
+    windows, noise = rng.spawn(1)[0].spawn(2)
+    theta, memory, draws = theta.copy(), np.zeros((memory_rows(sampler), len(theta))), []
+    while len(draws) < steps:
+        m = min(pool.ahead, steps - len(draws))
+        drawn, normals = pool.draw(windows, m), noise.standard_normal((m, noise_rows(sampler), len(theta)))
+        for w, xi in zip(drawn, normals, strict=True):
+            g, gradient = each(theta), model.log_prior_gradient(theta)
+            for lane, n in enumerate(w):
+                pull = g[n] / (pool.size * pool.probabilities[pool.row[lane], n])
+                if pool.owner.flat[lane] >= 0:
+                    pull = np.where(np.arange(len(theta)) == pool.owner.flat[lane], pull, 0.0)
+                gradient = gradient + pull
+            step(sampler, theta, gradient, xi, memory, model.powers)
+            draws.append(theta.copy())
+    return np.array(draws)
+
+
+SAMPLERS = [Sgld(1e-3), Sghmc(1e-3, 0.2), Underdamped(1e-2, 2.0), PreconditionedSgld(0.01, np.eye(12) * 0.3)]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("separate", [False, True], ids=["shared", "separate"])
+def test_a_chain_is_its_steps_one_by_one(sampler, separate):
+    model, series, windows, theta = setting(rh.Gaussian())
+    pool = Pool(model, series, windows, uniform(windows), 2, separate=separate, memory=4_000)
+    found = run(np.random.default_rng(3), sampler, model, pool, theta, 9)
+    expected = by_hand(
+        np.random.default_rng(3), sampler, model, pool, lambda x: window_gradients(model, x, series, windows), theta, 9
+    )
+    assert pool.ahead < 9  # several refills
+    np.testing.assert_allclose(found[0], expected, rtol=1e-8, atol=1e-8)
+
+
+def test_the_papers_chain_is_its_steps_one_by_one():
+    model, series, windows, theta = setting(rh.Gaussian(), coordinates="the paper's")
+    design, sampler = random_design(np.random.default_rng(4), model.size, windows.count), ExpandedMeanSgld(1e-4)
+    pool = Pool(model, series, windows, design, 2)
+    found = run(np.random.default_rng(3), sampler, model, pool, theta, 9)
+    expected = by_hand(
+        np.random.default_rng(3), sampler, model, pool, lambda x: window_gradients(model, x, series, windows), theta, 9
+    )
+    np.testing.assert_allclose(found[0], expected, rtol=1e-8, atol=1e-8)
+
+
+def test_thinning_keeps_every_other_draw():
+    model, series, windows, theta = setting(rh.Gaussian())
+    pool = Pool(model, series, windows, uniform(windows), 2, memory=4_000)
+    every = run(np.random.default_rng(3), Sgld(1e-3), model, pool, theta, 11)
+    thinned = run(np.random.default_rng(3), Sgld(1e-3), model, pool, theta, 11, thin=3)
+    np.testing.assert_array_equal(thinned, every[:, 2::3])
+
+
+def test_windows_are_drawn_by_inversion():
+    model, series, windows, _ = setting(rh.Gaussian())
+    design = random_design(np.random.default_rng(5), model.size, windows.count)
+    pool = Pool(model, series, windows, design, 4)
+    drawn, u = pool.draw(np.random.default_rng(6), 50), np.random.default_rng(6).random((50, len(pool.row)))
+    for lane, row in enumerate(pool.row):
+        expected = np.searchsorted(np.cumsum(design.probabilities[row]), u[:, lane], side="right")
+        np.testing.assert_array_equal(drawn[:, lane], expected)
+
+
+def test_windows_come_from_wherever_the_series_is(tmp_path):
+    """An array, a memory map, single precision, a list of sequences: the same windows, the same draws."""
+    model, series, windows, theta = setting(rh.Gaussian(), T=70_000, lengths=(70_000,), half_width=1)
+    y = series.read(0, len(series))[:, 0].astype(np.float32).astype(float)
+    np.save(tmp_path / "y.npy", y)
+    sources = [y, np.load(tmp_path / "y.npy", mmap_mode="r"), y.astype(np.float32), [y]]
+    found = []
+    for source in sources:
+        s = rh.Series(source)
+        w = Windows(s, 1, 3)
+        found.append(run(np.random.default_rng(0), Sgld(1e-9), model, Pool(model, s, w, uniform(w), 20), theta, 20))
+    assert len(Pool(model, rh.Series(y.astype(np.float32)), w, uniform(w), 20).stretches) > 1
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
+
+
+def test_draws_do_not_depend_on_threads_and_chains_differ():
+    model, series, windows, theta = setting(rh.Gaussian())
+    pool = Pool(model, series, windows, uniform(windows), 2, memory=4_000)
+    one, two = (run(np.random.default_rng(3), Sgld(1e-3), model, pool, [theta] * 3, 20, threads=t) for t in (1, 2))
+    np.testing.assert_array_equal(one, two)
+    assert not np.isclose(one[0, -1], one[1, -1]).any()
+
+
+def test_progress_is_told():
+    model, series, windows, theta = setting(rh.Gaussian())
+    pool, told = Pool(model, series, windows, uniform(windows), 2, memory=4_000), []
+    run(np.random.default_rng(3), Sgld(1e-3), model, pool, [theta] * 2, 20, watch=lambda *a: told.append(a))
+    assert told[-1] == (40, 40)
+    assert [a for a, _ in told] == sorted(a for a, _ in told)
+
+
+# ---------------------------------------------------------------- checkpoints
+class StopHereError(Exception):
+    pass
+
+
+def stop_at(steps):
+    def watch(done, total):
+        if done >= steps:
+            raise StopHereError
+
+    return watch
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS[:3], ids=lambda s: type(s).__name__)
+def test_a_resumed_run_equals_an_uninterrupted_one(sampler, tmp_path, monkeypatch):
+    monkeypatch.setattr("rarehmm.chains.SECONDS", 0.0)
+    model, series, windows, theta = setting(rh.Gaussian())
+    pool = Pool(model, series, windows, uniform(windows), 2, memory=4_000)
+    whole = run(np.random.default_rng(3), sampler, model, pool, [theta] * 2, 60, thin=2)
+    for stop in (15, 50, 90):
+        with pytest.raises(StopHereError):
+            run(np.random.default_rng(3), sampler, model, pool, [theta] * 2, 60, thin=2,
+                checkpoint=tmp_path / "run.npz", watch=stop_at(stop))  # fmt: skip
+        assert (tmp_path / "run.npz").exists()
+    resumed = run(np.random.default_rng(3), sampler, model, pool, [theta] * 2, 60, thin=2,
+                  checkpoint=tmp_path / "run.npz")  # fmt: skip
+    np.testing.assert_array_equal(resumed, whole)
+    assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
+
+
+def test_a_checkpoint_of_another_run_or_a_damaged_one_is_refused(tmp_path):
+    model, series, windows, theta = setting(rh.Gaussian())
+    pool, file = Pool(model, series, windows, uniform(windows), 2), tmp_path / "run.npz"
+    run(np.random.default_rng(3), Sgld(1e-3), model, pool, theta, 20, checkpoint=file)
+    for changes, words in (
+        ({"seed": 4}, "start or seed"),
+        ({"sampler": Sgld(1e-4)}, "sampler"),
+        ({"steps": 21}, "steps"),
+        ({"pool": Pool(model, series, windows, uniform(windows), 3)}, "windows"),
+    ):
+        use = {"seed": 3, "sampler": Sgld(1e-3), "steps": 20, "pool": pool, **changes}
+        with pytest.raises(ValueError, match=f"another run: {words} differ"):
+            run(np.random.default_rng(use["seed"]), use["sampler"], model, use["pool"], theta, use["steps"],
+                checkpoint=file)  # fmt: skip
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.raises(ValueError, match="is no checkpoint"):
+        run(np.random.default_rng(3), Sgld(1e-3), model, pool, theta, 20, checkpoint=file)
+    np.savez(file, about=np.array({"a": 1}, dtype=object))  # a pickle inside is never opened
+    with pytest.raises(ValueError, match="is no checkpoint"):
+        run(np.random.default_rng(3), Sgld(1e-3), model, pool, theta, 20, checkpoint=file)
+
+
+# ---------------------------------------------------------------- what can go wrong
+def test_a_divergence_names_component_draw_and_chain_and_keeps_what_was_drawn():
+    model, series, windows, theta = setting(rh.Gaussian())
+    pool = Pool(model, series, windows, uniform(windows), 2)
+    with pytest.raises(DivergedError, match=r"(mean|log variance|log transition).* diverged at draw \d+ of chain 0") as e:
+        run(np.random.default_rng(3), Sgld(30.0), model, pool, theta, 200)
+    found = e.value.divergences[0]
+    kept = e.value.draws[0]
+    assert 0 < found.draw < 200
+    assert np.isfinite(kept[: found.draw]).all()
+    assert np.isnan(kept[found.draw :]).all()
+
+
+def test_other_chains_go_on_when_one_diverges():
+    model, series, windows, theta = setting(rh.Gaussian())
+    pool, far = Pool(model, series, windows, uniform(windows), 2), theta.copy()
+    far[:3] = 1e149
+    with pytest.raises(DivergedError, match=r"\(1 of 2 chains diverged\)") as e:
+        run(np.random.default_rng(3), Sgld(1e-3), model, pool, [theta, far], 50)
+    assert np.isfinite(e.value.draws[0]).all()
+    assert e.value.divergences[0].chain == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"size": 0}, "size is 0"),
+        ({"size": 2.5}, "size is 2.5"),
+        ({"sampler": Sgld(0.0)}, "step_size of Sgld is 0.0"),
+        ({"sampler": Sgld(float("nan"))}, "step_size of Sgld is nan"),
+        ({"sampler": Sghmc(1e-3, 1.5)}, "friction of Sghmc is 1.5"),
+        ({"sampler": Underdamped(1e-3, -1.0)}, "friction of Underdamped is -1.0"),
+        ({"sampler": PreconditionedSgld(1e-3, np.ones((12, 12)))}, "lower triangular"),
+        ({"steps": 0}, "steps is 0"),
+        ({"thin": 0}, "thin is 0"),
+        ({"design": Design(np.full((1, 13), np.nan))}, "probability nan"),
+        ({"design": Design(np.eye(1, 13))}, "window 1 is never drawn"),
+        ({"design": Design(np.full((1, 5), 0.2))}, "the design has 5 windows"),
+        ({"design": Design(np.full((2, 13), 1 / 13))}, "the design has 2 rows"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_bad_settings_are_refused(change, words):
+    model, series, windows, theta = setting(rh.Gaussian())
+    use = {"size": 2, "sampler": Sgld(1e-3), "steps": 5, "thin": 1, "design": uniform(windows), **change}
+    with pytest.raises(ValueError, match=words):
+        pool = Pool(model, series, windows, use["design"], use["size"])
+        run(np.random.default_rng(0), use["sampler"], model, pool, theta, use["steps"], thin=use["thin"])
+
+
+def test_a_free_sampler_is_not_let_loose_on_positive_coordinates():
+    model, series, windows, theta = setting(rh.Gaussian(), coordinates="the paper's")
+    pool = Pool(model, series, windows, uniform(windows), 2)
+    with pytest.raises(ValueError, match=r"variance\[0\] must stay positive and Sgld moves freely"):
+        run(np.random.default_rng(0), Sgld(1e-3), model, pool, theta, 5)
+    with pytest.raises(TypeError, match="pass an instance"):
+        run(np.random.default_rng(0), Sgld, model, pool, theta, 5)
+
+
+def test_rows_are_pooled_to_share_windows():
+    model, series, windows, theta = setting(rh.Gaussian())
+    design = random_design(np.random.default_rng(5), model.size, windows.count)
+    with pytest.raises(ValueError, match=r"use pooled\(design\)"):
+        Pool(model, series, windows, design, 2, separate=False)
+    pool = Pool(model, series, windows, pooled(design), 2)
+    assert gradient_estimates(np.random.default_rng(0), model, pool, theta, 7).shape == (7, model.size)

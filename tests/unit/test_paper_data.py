@@ -1,0 +1,340 @@
+"""The paper's data: files in the archive's formats, written here; the true ones where RAREHMM_DATA has them."""
+
+import builtins
+import gzip
+
+import h5py
+import numpy as np
+import pytest
+from examples import DATA
+from scipy.io import netcdf_file
+
+from rarehmm.paper import eeg, goes
+
+NAN = np.nan
+HEADER = """:title = "GOES X-ray Sensor"
+:satellite_id = "GOES-15"
+B_AVG:missing_value = "-99999"
+
+satellite location:
+time_tag,west_longitude,inclination
+2017-09-01 00:00:00.000,135.0,0.1
+
+data:
+time_tag,A_QUAL_FLAG,A_NUM_PTS,A_AVG,B_QUAL_FLAG,B_NUM_PTS,B_AVG
+"""
+
+
+def minutes(start, n):
+    return np.datetime64(start, "m") + np.arange(n)
+
+
+def write_csv(path, flux, start="2017-09-01T00:00", flag=None, header=HEADER):
+    flag = np.zeros(len(flux), int) if flag is None else flag
+    rows = [
+        f"{str(t).replace('T', ' ')}:00.000,0,30,1e-9,{q},30,{b}\n"
+        for t, q, b in zip(minutes(start, len(flux)), flag, flux, strict=True)
+    ]
+    with gzip.open(path, "wt") if path.suffix == ".gz" else open(path, "w") as file:
+        file.write(header + "".join(rows))
+    return path
+
+
+def write_netcdf3(path, flux, start="2017-09-01T00:00", flag=None):
+    with netcdf_file(path, "w") as file:
+        file.createDimension("record", None)
+        for name, values in (
+            ("time_tag", minutes(start, len(flux)).astype("datetime64[ms]").astype(float)),
+            ("B_AVG", flux),
+            ("B_QUAL_FLAG", np.zeros(len(flux)) if flag is None else flag),
+        ):
+            variable = file.createVariable(name, "d", ("record",))
+            variable[:] = values
+            variable.units = "milliseconds since 1970-01-01 00:00:00.0 UTC" if name == "time_tag" else "1"
+    return path
+
+
+def write_hdf5(path, flux, start="2017-09-01T00:00", flag=None, flag_name="xrsb_flag", units="seconds since {}"):
+    seconds = (minutes(start, len(flux)) - np.datetime64("2000-01-01T12:00")) / np.timedelta64(1, "s")
+    with h5py.File(path, "w") as file:
+        file["time"] = seconds
+        file["time"].attrs["units"] = units.format("2000-01-01 12:00:00")
+        file["xrsb_flux"] = np.array(flux, "float32")
+        file[flag_name] = np.zeros(len(flux), "uint16") if flag is None else np.array(flag, "uint16")
+    return path
+
+
+def true(name):
+    path = DATA / name
+    if not path.exists():
+        pytest.skip(f"{name} is not at hand: set RAREHMM_DATA to the folder that holds it")
+    return path
+
+
+# ---------------------------------------------------------------- one file
+@pytest.mark.parametrize("name", ["g15_xrs_1m_201709.csv", "g15_xrs_1m_201709.csv.gz"])
+@pytest.mark.parametrize("header", [HEADER, HEADER.splitlines(keepends=True)[-1]], ids=["archive", "bare"])
+def test_csv_gives_long_wave_flux_with_gaps(tmp_path, name, header):
+    path = write_csv(tmp_path / name, [1e-7, -99999, 3e-7, 4e-7], flag=[0, 0, 0, 1048576], header=header)
+    times, flux = goes.read_csv(path)
+    assert times.dtype == "datetime64[m]"
+    np.testing.assert_array_equal(times, minutes("2017-09-01T00:00", 4))
+    np.testing.assert_array_equal(flux, [1e-7, NAN, 3e-7, NAN])
+
+
+@pytest.mark.parametrize(
+    ("write", "missing"), [(write_netcdf3, -99999), (write_hdf5, -9999)], ids=["netCDF-3", "netCDF-4"]
+)
+def test_netcdf_gives_long_wave_flux_with_gaps(tmp_path, write, missing):
+    path = write(tmp_path / "file.nc", [1e-7, missing, 3e-7, 4e-7], start="2017-09-06T11:58", flag=[0, 0, 0, 2])
+    times, flux = goes.read_netcdf(path)
+    np.testing.assert_array_equal(times, minutes("2017-09-06T11:58", 4))
+    np.testing.assert_allclose(flux, [1e-7, NAN, 3e-7, NAN], rtol=1e-7)
+    assert flux.dtype == np.dtype("=f8")
+
+
+def test_a_flag_by_its_other_name_counts_too(tmp_path):
+    path = write_hdf5(tmp_path / "file.nc", [1e-7, 2e-7], flag=[0, 1], flag_name="xrsb_flags")
+    np.testing.assert_array_equal(np.isnan(goes.read_netcdf(path)[1]), [False, True])
+
+
+def test_files_that_are_something_else_are_named(tmp_path):
+    other = tmp_path / "g15_xrs_1m_x.csv"
+    other.write_text("time_tag,xs,xl\n2001-01-01 00:00:00.000,1,2\n")
+    with pytest.raises(ValueError, match=r"g15_xrs_1m_x\.csv has no line with the columns time_tag"):
+        goes.read_csv(other)
+    other.write_text(HEADER)
+    with pytest.raises(ValueError, match=r"g15_xrs_1m_x\.csv ends after the names"):
+        goes.read_csv(other)
+    write_csv(other, [1e-7, "oops"])
+    with pytest.raises(ValueError, match=r"g15_xrs_1m_x\.csv after the names of its columns: .*oops"):
+        goes.read_csv(other)
+    page = tmp_path / "file.nc"
+    page.write_text("<html>404</html>")
+    with pytest.raises(ValueError, match=r"file\.nc begins with b'<htm'"):
+        goes.read_netcdf(page)
+    with pytest.raises(ValueError, match=r"day\.nc has none of the sets of variables"):
+        goes.read_netcdf(write_hdf5(tmp_path / "day.nc", [1e-7], flag_name="quality"))
+    with pytest.raises(ValueError, match=r"days\.nc counts time in 'days since 2000"):
+        goes.read_netcdf(write_hdf5(tmp_path / "days.nc", [1e-7], units="days since {}"))
+    with pytest.raises(ValueError, match=r"empty\.nc holds no minute"):
+        goes.read_netcdf(write_hdf5(tmp_path / "empty.nc", []))
+
+
+def test_half_downloaded_files_are_named(tmp_path):
+    def half(path):
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        return path
+
+    with pytest.raises(ValueError, match=r"half\.csv\.gz cannot be read"):
+        goes.read_csv(half(write_csv(tmp_path / "half.csv.gz", np.linspace(1e-7, 2e-7, 100))))
+    with pytest.raises(ValueError, match=r"half3\.nc cannot be read as netCDF-3"):
+        goes.read_netcdf(half(write_netcdf3(tmp_path / "half3.nc", np.linspace(1e-7, 2e-7, 100))))
+    with pytest.raises(ValueError, match=r"half4\.nc cannot be read as netCDF-4"):
+        goes.read_netcdf(half(write_hdf5(tmp_path / "half4.nc", np.linspace(1e-7, 2e-7, 1000))))
+
+
+def test_without_h5py_the_error_says_what_to_install(tmp_path, monkeypatch):
+    real = builtins.__import__
+    monkeypatch.setattr(
+        builtins, "__import__", lambda name, *rest: real("no_such_module" if name == "h5py" else name, *rest)
+    )
+    with pytest.raises(ImportError, match=r"pip install 'rarehmm\[paper\]'"):
+        goes.read_netcdf(write_hdf5(tmp_path / "file.nc", [1e-7]))
+    goes.read_netcdf(write_netcdf3(tmp_path / "old.nc", [1e-7]))  # needs nothing
+
+
+# ---------------------------------------------------------------- a folder
+def test_two_satellites_are_averaged_on_a_regular_grid(tmp_path):
+    write_csv(tmp_path / "g13_xrs_1m_20170901_20170930.csv", [2e-7, -99999, 4e-7, -99999])
+    write_csv(tmp_path / "g15_xrs_1m_20170901_20170930.csv.gz", [4e-7, 5e-7, -99999, -99999])
+    write_netcdf3(tmp_path / "g15_xrs_1m_20171001_20171031.nc", [7e-7], start="2017-09-01T00:06")
+    (tmp_path / "notes.csv").write_text("not of the archive")
+    write_csv(tmp_path / "g15_xrs_2s_20170901.csv", [9e-7])  # another product
+    times, flux = goes.load(tmp_path)
+    np.testing.assert_array_equal(times, minutes("2017-09-01T00:00", 7))
+    np.testing.assert_allclose(flux, [3e-7, 5e-7, 4e-7, NAN, NAN, NAN, 7e-7])
+
+
+def test_overlaps_take_the_later_name_and_gaps_hide_nothing(tmp_path):
+    write_hdf5(tmp_path / "sci_xrsf-l2-avg1m_g15_d20170901_v1-0-0.nc", [1e-7, 2e-7, 3e-7])
+    write_hdf5(tmp_path / "sci_xrsf-l2-avg1m_g15_d20170901_v2-2-1.nc", [6e-7, -9999], start="2017-09-01T00:01")
+    write_hdf5(tmp_path / "sci_xrsf-l2-avg1m_g16_d20170901_v2-2-1.nc", [9e-7, 9e-7, 9e-7])  # another satellite
+    np.testing.assert_allclose(goes.load(str(tmp_path))[1], [1e-7, 6e-7, 3e-7], rtol=1e-6)
+
+
+def test_folders_without_what_is_needed_say_so(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
+        goes.load(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match=r"has no file of GOES-13 or GOES-15\. Names are"):
+        goes.load(tmp_path)
+    write_csv(tmp_path / "g16_xrs_1m_20170904_08.csv.gz", [1e-7])
+    with pytest.raises(FileNotFoundError, match=r"has no file of GOES-13 or GOES-15, only of GOES-16\."):
+        goes.load(tmp_path)
+    write_csv(tmp_path / "g15_xrs_1m_201709.csv", [1e-7])
+    write_hdf5(tmp_path / "sci_xrsf-l2-avg1m_g13_d20170901_v2-2-1.nc", [1e-7])
+    with pytest.raises(ValueError, match=r"legacy files \(g15_xrs_1m_201709\.csv\).*science-quality files \(sci_"):
+        goes.load(tmp_path)
+
+
+def test_the_true_months():
+    folder = true("goes_2017_pieces")
+    times, flux = goes.read_csv(folder / "g15_xrs_1m_201709.csv.gz")
+    assert (len(times), np.isnan(flux).sum()) == (43_200, 1_964)
+    peak = int(np.nanargmax(flux))
+    assert str(times[peak]) == "2017-09-06T12:02"  # the X9.3 flare
+    assert flux[peak] == pytest.approx(9.3e-4, rel=0.01)
+    grid, both = goes.load(folder)
+    assert (str(grid[0]), str(grid[-1])) == ("2017-07-01T00:00", "2017-09-30T23:59")
+    assert len(grid) == 92 * 1440
+    july = slice(0, 44_640)
+    assert not np.isnan(both[july]).any()  # each satellite fills the other's gaps
+    assert np.isnan(both[44_640 : 62 * 1440]).all()  # August is not at hand
+    np.testing.assert_array_equal(both[62 * 1440 :], flux)
+    g13, g15 = (goes.read_csv(folder / f"{name}_xrs_1m_201707.csv.gz")[1] for name in ("g13", "g15"))
+    assert np.nanmedian(g13 / g15) == pytest.approx(0.90, abs=0.01)
+    np.testing.assert_allclose(both[july][~np.isnan(g13 + g15)], ((g13 + g15) / 2)[~np.isnan(g13 + g15)])
+
+
+def test_good_minutes_of_goes_16(tmp_path):
+    path = tmp_path / "g16.npz"
+    flux, flag = np.array([-9999, 1e-7, 2e-7, 3e-7, 4e-7], "f4"), np.array([0, 1, 2, 4, 0], "u1")
+    np.savez(path, time_start=np.array("2022-01-01T00:00"), dt_seconds=60, xrsb_flux=flux, xrsb_flag=flag)
+    times, good = goes.load_g16(path)
+    np.testing.assert_array_equal(times, minutes("2022-01-01T00:03", 2))
+    np.testing.assert_allclose(good, [3e-7, 4e-7], rtol=1e-6)
+    np.savez(path, xrsb_flux=flux)
+    with pytest.raises(ValueError, match=r"g16\.npz has no time_start; it holds xrsb_flux"):
+        goes.load_g16(path)
+
+
+# ---------------------------------------------------------------- baseline and residual
+def test_paper_knots_are_four_blocks_in_proportion():
+    knots = goes.paper_knots(347_875)
+    assert len(knots) == 198  # four times fifty, two ends shared
+    assert (knots[0], knots[49], knots[50], knots[-1]) == (1, 1.86e4, 1.9e4, 347_875)
+    for first, last in ((1, 1.86e4), (1.9e4, 2.2e5), (2.2e5, 2.5e5), (2.5e5, 347_875)):
+        inside = knots[(knots >= first) & (knots <= last)]
+        np.testing.assert_allclose(np.diff(inside), (last - first) / 49)
+    np.testing.assert_allclose(goes.paper_knots(1000), knots * 1000 / 347_875)
+
+
+def test_a_piecewise_quadratic_is_its_own_baseline():
+    t = np.arange(1.0, 1001)
+    y = 2 - 0.01 * t + 1e-5 * t**2 + 3e-5 * np.maximum(t - 400.5, 0) ** 2
+    y[[0, 1, 500, 998, 999]] = NAN
+    fitted = goes.baseline(y, np.array([200.0, 400.5, 800.0]))
+    there = ~np.isnan(y)
+    np.testing.assert_allclose(fitted[there], y[there], atol=1e-10)
+    assert np.isfinite(fitted).all()
+    assert np.abs(goes.baseline(y, np.array([200.0, 800.0])) - fitted)[there].max() > 0.1  # the knot matters
+
+
+def test_the_baseline_is_least_squares():
+    rng = np.random.default_rng(1)
+    y = rng.standard_normal(300)
+    y[100:140] = NAN
+    t, knots = np.arange(1.0, 301), [60.0, 150.0, 220.0]
+    columns = np.stack([t**0, t, t**2, *(np.maximum(t - k, 0) ** 2 for k in knots)], axis=1)
+    there = ~np.isnan(y)
+    best = columns @ np.linalg.lstsq(columns[there], y[there], rcond=None)[0]
+    np.testing.assert_allclose(goes.baseline(y, np.array(knots)), best, atol=1e-9)
+
+
+def test_knots_without_observations_between_are_dropped():
+    rng = np.random.default_rng(2)
+    y = rng.standard_normal(200)
+    y[50:150] = NAN  # positions 51 to 150
+    crowded = np.array([-5.0, 1.0, 20.0, 60.0, 70.0, 80.0, 170.0, 170.0, 170.2, 200.0, 300.0])
+    np.testing.assert_array_equal(goes.baseline(y, crowded), goes.baseline(y, np.array([20.0, 60.0, 170.0])))
+    with pytest.raises(ValueError, match="y has 2 observations and a quadratic spline with 0 knots has 3"):
+        goes.baseline(np.array([1.0, NAN, 2.0]), np.array([]))
+    with pytest.raises(ValueError, match="y has 0 observations"):
+        goes.baseline(np.array([NAN, NAN]), np.array([1.5]))
+
+
+def test_residual_is_log_flux_minus_baseline_in_either_logarithm():
+    rng = np.random.default_rng(3)
+    flux = 1e-7 * np.exp(rng.standard_normal(5000))
+    flux[17] = NAN
+    natural = goes.residual(flux)
+    np.testing.assert_allclose(natural, np.log(flux) - goes.baseline(np.log(flux), goes.paper_knots(5000)))
+    np.testing.assert_allclose(goes.residual(flux, log=np.log10), natural / np.log(10), atol=1e-12)
+    flux[3] = 0
+    with pytest.raises(ValueError, match=r"flux\[3\] is 0; it must be positive"):
+        goes.residual(flux)
+
+
+def test_residual_of_goes_16_is_the_stored_one():
+    folder = true("goes_g16_2022")
+    times, flux = goes.load_g16(folder / "g16_xrs_1m_20220101_20220814.npz")
+    T = len(flux)
+    assert T == 320_871
+    with np.load(folder / "derived_paperstyle_residual.npz", allow_pickle=False) as file:
+        stored, index = file["ln_residual"], file["minute_index"]
+    np.testing.assert_array_equal((times - np.datetime64("2022-01-01T00:00")).astype(int), index)
+    even = np.linspace(1, T, 202)[1:-1]  # 200 evenly spaced over the good minutes
+    np.testing.assert_allclose(goes.residual(flux, even), stored, atol=5e-7)  # stored in single precision
+    paper = goes.residual(flux)
+    assert (paper > 1).mean() == pytest.approx(0.0365, abs=1e-4)
+    assert len(goes.crossings(paper[-47_875:])) == 61
+
+
+def test_crossings_start_above_after_an_observation_at_or_below():
+    y = np.array([2.0, 0.0, 1.0, 1.5, 3.0, NAN, 2.0, 0.5, NAN, NAN, 1.2, NAN])
+    np.testing.assert_array_equal(goes.crossings(y), [3, 10])
+    np.testing.assert_array_equal(goes.crossings(y, threshold=1.8), [4])
+    assert len(goes.crossings(np.full(3, NAN))) == 0
+
+
+# ---------------------------------------------------------------- EEG
+def write_excerpt(folder, number, values, rate=200):
+    np.savez(folder / f"excerpt{number}.npz", uV_x1e4=np.array(values, np.int32), fs=rate)
+
+
+def test_excerpts_are_separate_sequences_in_microvolts(tmp_path):
+    write_excerpt(tmp_path, 2, [-18316, 11])
+    write_excerpt(tmp_path, 4, [30000, 0, 1])
+    write_excerpt(tmp_path, 3, [1], rate=50)
+    first, second = eeg.load(tmp_path, (2, 4))
+    np.testing.assert_allclose(first, [-1.8316, 0.0011])
+    np.testing.assert_allclose(second, [3.0, 0.0, 0.0001])
+    with pytest.raises(FileNotFoundError, match=r"excerpt5\.npz is not there"):
+        eeg.load(tmp_path)
+    with pytest.raises(ValueError, match=r"\{2: 200, 3: 50\}; one model needs one rate"):
+        eeg.load(tmp_path, (2, 3))
+
+
+def test_transform_is_the_log_of_size_and_offset():
+    np.testing.assert_allclose(eeg.transform(np.array([-1.0, 0.0, NAN]), 0.5), [np.log(1.5), np.log(0.5), NAN])
+    assert eeg.transform(np.array([0.0]))[0] == np.log(0.01)
+    with pytest.raises(ValueError, match=r"x\[1\] is 0"):
+        eeg.transform(np.array([1.0, 0.0]), 0.0)
+    with pytest.raises(ValueError, match="offset is -1"):
+        eeg.transform(np.array([1.0]), -1.0)
+
+
+def test_spikes_are_the_lower_tail():
+    y = np.arange(100.0, 0, -1)
+    y[5] = NAN
+    np.testing.assert_array_equal(eeg.spikes(y, 0.02), [98, 99])
+    with pytest.raises(ValueError, match="quantile is 1; it must be between 0 and 1"):
+        eeg.spikes(y, 1.0)
+
+
+def test_the_true_excerpts():
+    folder = true("dreams_spindles")
+    sequences = eeg.load(folder, (*eeg.TRAIN, *eeg.TEST))
+    assert sum(map(len, sequences)) == 2_160_140
+    assert not any((x == 0).any() for x in sequences)
+    bare = [eeg.transform(x, 0.0) for x in sequences]
+    offset = [eeg.transform(x) for x in sequences]
+    assert min(y.min() for y in bare) == pytest.approx(-9.21, abs=0.01)
+    assert all(-4.61 < y.min() < -4.23 for y in offset)
+    for x, y in zip(bare, offset, strict=True):
+        assert 0 < np.quantile(y, 0.01) - np.quantile(x, 0.01) < 0.08
+    paper = np.concatenate(bare) <= 3.8 - np.log(1000)  # nanovolts
+    assert paper.mean() == pytest.approx(eeg.SHARE, rel=0.01)
+    for y in offset:
+        rare = y[eeg.spikes(y)]
+        assert (rare < rare.max()).sum() < eeg.SHARE * len(y) <= len(rare)  # the last of equal values all count
