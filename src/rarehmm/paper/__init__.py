@@ -1,1 +1,92 @@
-"""Paper: what it takes to repeat the experiments of Ou et al."""
+"""The paper's tables and figures, one file each (Ou, Young, Sen and Dunson, *Targeted stochastic gradient MCMC for HMMs
+with rare latent states*).
+
+An experiment is a module here with a ``TITLE``, how long it takes (``MINUTES``, on 2 cores), the name of the folder of
+data that it needs (``DATA``, or None), and ``reproduce(settings)``, which returns an ``Outcome``.
+"""
+
+import importlib
+import json
+import pkgutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Settings(NamedTuple):
+    """How to run an experiment: ``quick`` for a small version, the folder of real ``data``, ``watch(done, total)``."""
+
+    quick: bool
+    data: Path
+    watch: Callable[[int, int], None]
+
+
+class Table(NamedTuple):
+    """A table with a caption; rows of text and numbers."""
+
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+
+class Outcome(NamedTuple):
+    """What an experiment found: tables with the paper's numbers beside ours, remarks on where and why they differ, a
+    figure, and everything in numbers for a JSON file."""
+
+    tables: list[Table]
+    remarks: list[str]
+    figure: "Figure"
+    numbers: dict[str, Any]
+
+
+def experiments() -> dict[str, ModuleType]:
+    """The experiments of this folder by name: ``{"single": <module>, "two-rare": ...}``."""
+    names = [file.name for file in pkgutil.iter_modules(__path__)]
+    modules = {name.replace("_", "-"): importlib.import_module(f"{__name__}.{name}") for name in names}
+    return {name: module for name, module in modules.items() if hasattr(module, "reproduce")}
+
+
+def write(name: str, title: str, outcome: Outcome, folder: Path, quick: bool) -> list[Path]:
+    """``folder/name.md``, ``.json`` and ``.png``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{name}.{kind}" for kind in ("md", "json", "png")]
+    paths[0].write_text(markdown(name, title, outcome, quick))
+    paths[1].write_text(json.dumps(outcome.numbers, indent=1, default=_plain, allow_nan=True) + "\n")
+    outcome.figure.savefig(paths[2], dpi=110)
+    return paths
+
+
+def markdown(name: str, title: str, outcome: Outcome, quick: bool) -> str:
+    """The page of an experiment."""
+    parts = [f"# {title}\n"]
+    if quick:
+        parts.append("A quick run, smaller than the paper's: its numbers show that it works, not what it finds.\n")
+    for table in outcome.tables:
+        lines = [" | ".join(_shown(cell) for cell in row) for row in table.rows]
+        head = f"| {' | '.join(table.header)} |\n|{'---|' * len(table.header)}\n"
+        parts.append(f"{table.caption}\n\n{head}" + "".join(f"| {line} |\n" for line in lines))
+    parts.append("".join(f"- {remark}\n" for remark in outcome.remarks))
+    parts.append(f"![{title}]({name}.png)\n")
+    return "\n".join(parts)
+
+
+def _shown(cell: Any) -> str:
+    if not isinstance(cell, float | np.floating):
+        return str(cell)
+    value = float(cell)
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's arrays and numbers as JSON's."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} has no place in a JSON file")

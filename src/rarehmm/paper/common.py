@@ -1,0 +1,131 @@
+"""What the experiments share: the paper's models, designs, starts and chains.
+
+Step sizes: the paper's epsilon is that of its reference code, which moves by ``epsilon g + sqrt(2 epsilon) xi``; here a
+step h moves by ``(h / 2) g + sqrt(h) xi``, so that h = 2 epsilon.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rarehmm.chains import DivergedError, run
+from rarehmm.designs import Design
+from rarehmm.designs.printed import printed
+from rarehmm.designs.targeted import targeted
+from rarehmm.designs.uniform import uniform
+from rarehmm.emissions.gaussian import Gaussian
+from rarehmm.initial import from_labels, kmeans_labels, label_sums
+from rarehmm.model import Model, Parameters, paper_priors
+from rarehmm.plots import COLOURS
+from rarehmm.pool import Pool
+from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
+from rarehmm.series import Array, IntArray, Series
+from rarehmm.simulation import simulate
+from rarehmm.transitions import ExpandedMean, from_paper
+from rarehmm.windows import Windows
+
+EPSILON = 1e-6  # the paper's step
+HALF_WIDTH, BUFFER, WINDOWS = 2, 5, 10  # L, B, S of section 4.1
+
+SINGLE_RARE = from_paper(np.array([[0.990, 0.005, 0.495], [0.005, 0.990, 0.495], [0.005, 0.005, 0.010]]))
+TWO_RARE = from_paper(np.array([[0.9990, 0.1000, 0.1000], [0.0005, 0.9000, 0.0000], [0.0005, 0.0000, 0.9000]]))
+NO_RARE = from_paper(np.array([[0.990, 0.005, 0.005], [0.005, 0.990, 0.005], [0.005, 0.005, 0.990]]))
+
+NAMES = {"targeted": "TASS, counts", "printed": "TASS, as printed", "uniform": "uniform"}
+COLOUR = {"targeted": COLOURS[0], "printed": COLOURS[1], "uniform": COLOURS[2]}
+
+
+def paper_model(K: int) -> Model:
+    """Gaussian emissions, the paper's priors, and its coordinates: variances as they are, expanded means."""
+    family = Gaussian()
+    return Model(family, K, paper_priors(family), coordinates=ExpandedMean(), logs=False)
+
+
+class Data(NamedTuple):
+    """A series to learn from and one to test on, with the states of the latter."""
+
+    truth: Parameters
+    train: Series
+    test: Array
+    test_states: IntArray
+
+
+def simulated(rng: np.random.Generator, transition: Array, means: list[float], T: int) -> Data:
+    """2 T observations of the paper's three states with variance 1: the first half to learn from."""
+    model = paper_model(3)
+    truth = model.parameters(transition, mean=means, variance=1.0)
+    y, states = simulate(rng, model, truth, 2 * T)
+    return Data(truth, Series(y[:T]), y[T:], states[T:])
+
+
+def designs(model: Model, series: Series, windows: Windows, eta: float = 0.1) -> tuple[dict[str, Design], Parameters]:
+    """The designs by name, and the estimate from k-means labels behind them."""
+    labels = kmeans_labels(series, model.n_states)
+    estimate = from_labels(model, series, labels)
+    theta, sums = model.pack(estimate), label_sums(model, estimate, series, windows, labels)
+    found = {
+        "targeted": targeted(model, theta, sums, eta),
+        "printed": printed(model, theta, sums, eta),
+        "uniform": uniform(windows),
+    }
+    return found, estimate
+
+
+def random_starts(rng: np.random.Generator, model: Model, count: int) -> Array:
+    """Starts (count, d) that know nothing: means near -1, 0, 1, variances 10, rows of transitions at random."""
+    K = model.n_states
+    centres = np.arange(K) - (K - 1) / 2
+    points = [
+        model.parameters(rng.dirichlet(np.ones(K), K), mean=centres + 0.1 * rng.standard_normal(K), variance=10.0)
+        for _ in range(count)
+    ]
+    return np.array([model.pack(p) for p in points])
+
+
+def chain(
+    seed: int,
+    model: Model,
+    pool: Pool,
+    start: Array,
+    steps: int,
+    epsilon: float,
+    *,
+    thin: int = 1,
+    watch: Callable[[int, int], None] | None = None,
+) -> Array:
+    """The paper's sampler: draws (chains, steps // thin, d); NaN after a divergence, which is part of what it finds."""
+    try:
+        rng, sampler = np.random.default_rng(seed), ExpandedMeanSgld(2 * epsilon)
+        return run(rng, sampler, model, pool, start, steps, thin=thin, watch=watch)
+    except DivergedError as error:
+        return error.draws
+
+
+def kept(draws: Array) -> Array:
+    """The draws (n, d) before a divergence."""
+    return np.asarray(draws[~np.isnan(draws).any(-1)])
+
+
+class Parts:
+    """Splits a ``watch`` among the parts of an experiment: each reports its own done and total."""
+
+    def __init__(self, watch: Callable[[int, int], None], count: int) -> None:
+        self.watch, self.count, self.number = watch, count, 0
+
+    def next(self) -> Callable[[int, int], None]:
+        """The ``watch`` of the next part."""
+        before = self.number
+        self.number += 1
+        return lambda done, total: self.watch(int(1000 * (before + done / max(total, 1))), 1000 * self.count)
+
+
+def figure(columns: int, rows: int = 1, width: float = 4.2, height: float = 3.2) -> tuple[Any, list[Any]]:
+    """An empty figure and its axes, row by row."""
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    axes = made.subplots(rows, columns, squeeze=False).ravel().tolist()
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+    return made, axes
