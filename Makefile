@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.cache/numba
 
-.PHONY: help demo test lint types unit nojit bench clean
+.PHONY: help demo test lint types unit nojit reproduce bench clean
 
 help:  ## show these lines
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,8 +36,11 @@ unit: $(VENV)/ready
 nojit: $(VENV)/ready  ## the same tests on small inputs without the compiler, with line coverage of src
 	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -m "not jit" --cov --cov-report=term-missing:skip-covered
 
+reproduce: $(VENV)/ready  ## the paper's tables and figures, in full, to the folder reproduction
+	$(BIN)/rarehmm reproduce all
+
 bench: $(VENV)/bench  ## time the kernels beside hmmlearn and dynamax; writes benchmarks/results
 	$(BIN)/python benchmarks/full_pass.py
 
 clean:  ## remove everything that make built
-	rm -rf $(VENV) .cache .coverage .mypy_cache .ruff_cache .pytest_cache rarehmm-demo
+	rm -rf $(VENV) .cache .coverage .mypy_cache .ruff_cache .pytest_cache rarehmm-demo reproduction

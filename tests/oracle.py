@@ -27,14 +27,21 @@ def log_density(family, y, phi):
     return np.where(np.isnan(y)[:, None], 0.0, out)
 
 
-def enumerate_paths(logp, transition, start):
-    """log p(y), smoothing (T, K), pairs (K, K), best path and its log probability, from all K^T paths."""
+def all_paths(logp, transition, start):
+    """All K^T paths (K^T, T) and log p(path, y) of each."""
     T, K = logp.shape
     paths = np.array(list(itertools.product(range(K), repeat=T)))
     with np.errstate(divide="ignore"):
         logs = np.log(start)[paths[:, 0]] + logp[np.arange(T), paths].sum(1)
         for t in range(1, T):
             logs = logs + np.log(transition)[paths[:, t - 1], paths[:, t]]
+    return paths, logs
+
+
+def enumerate_paths(logp, transition, start):
+    """log p(y), smoothing (T, K), pairs (K, K), best path and its log probability, from all K^T paths."""
+    T, K = logp.shape
+    paths, logs = all_paths(logp, transition, start)
     total = logsumexp(logs)
     weight = np.exp(logs - total)
     smooth = np.array([[weight[paths[:, t] == k].sum() for k in range(K)] for t in range(T)])
@@ -106,3 +113,30 @@ def scores(family, y, phi, gamma):
             2 * h
         )
     return out
+
+
+def draw_path_back(filtered, transition, uniform, lengths):
+    """A path drawn backwards through each sequence, one state after the other."""
+    path, first = [], 0
+    for length in lengths:
+        states = []
+        for t in reversed(range(first, first + length)):
+            weight = filtered[t] * transition[:, states[-1]] if states else filtered[t]
+            states.append(int(np.searchsorted(np.cumsum(weight / weight.sum()), uniform[t], side="right")))
+        path += reversed(states)
+        first += length
+    return np.array(path)
+
+
+def log_likelihoods(logp, transition, start, lengths):
+    """log p(y) (N,) at N points at once, from logp (N, T, K), transition (N, K, K) and start (N, K)."""
+    total, first = logp.max(2).sum(1), 0
+    p = np.exp(logp - logp.max(2, keepdims=True))
+    for length in lengths:
+        a = start
+        for t in range(first, first + length):
+            a = (a if t == first else np.einsum("nj,njk->nk", a, transition)) * p[:, t]
+            total += np.log(a.sum(1))
+            a = a / a.sum(1, keepdims=True)
+        first += length
+    return total

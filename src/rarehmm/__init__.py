@@ -1,9 +1,11 @@
 """rarehmm: Bayesian hidden Markov models for very long series whose interesting regime is rare."""
 
+from rarehmm.chains import DivergedError, run
 from rarehmm.em import Climb, climb
 from rarehmm.emissions.gaussian import Gaussian
 from rarehmm.emissions.poisson import Poisson
 from rarehmm.emissions.student_t import StudentT
+from rarehmm.exact import gibbs, langevin
 from rarehmm.model import Model, Parameters, Priors, default_priors, no_priors, paper_priors
 from rarehmm.passes import (
     Expectations,
@@ -16,10 +18,14 @@ from rarehmm.passes import (
     predictive_log_density,
     smooth,
 )
+from rarehmm.pool import Pool
+from rarehmm.posterior import Draws, in_order
 from rarehmm.priors import Dirichlet, Flat, Gamma, InverseGamma, Normal
 from rarehmm.series import Series
 from rarehmm.simulation import simulate
 from rarehmm.transitions import AdditiveLogRatio, ExpandedMean, stationary
+from rarehmm.variational import GaussianApproximation, ascend, gaussian_approximation
+from rarehmm.windows import Windows
 
 __version__ = "0.1.0"
 
@@ -27,30 +33,41 @@ __all__ = [
     "AdditiveLogRatio",
     "Climb",
     "Dirichlet",
+    "DivergedError",
+    "Draws",
     "ExpandedMean",
     "Expectations",
     "Flat",
     "Gamma",
     "Gaussian",
+    "GaussianApproximation",
     "InverseGamma",
     "Model",
     "Normal",
     "Parameters",
     "Poisson",
+    "Pool",
     "Priors",
     "Series",
     "StudentT",
+    "Windows",
+    "ascend",
     "climb",
     "decode",
     "default_priors",
     "expectations",
     "filter_states",
+    "gaussian_approximation",
+    "gibbs",
+    "in_order",
     "joint_log_density",
+    "langevin",
     "log_likelihood",
     "log_posterior",
     "no_priors",
     "paper_priors",
     "predictive_log_density",
+    "run",
     "simulate",
     "smooth",
     "stationary",

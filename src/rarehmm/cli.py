@@ -1,5 +1,6 @@
-"""The command line: ``rarehmm demo``, ``rarehmm warm-up``, ``rarehmm cache clear``."""
+"""The command line: ``rarehmm demo``, ``reproduce``, ``warm-up``, ``cache clear``."""
 
+import difflib
 import time
 from pathlib import Path
 from typing import Annotated
@@ -7,16 +8,20 @@ from typing import Annotated
 import numpy as np
 import typer
 from rich.console import Console
-from rich.progress import track
+from rich.progress import Progress, track
 from rich.table import Table
 
 import rarehmm as rh
-from rarehmm import plots
+from rarehmm import paper, plots
+from rarehmm.chains import gradient_estimates
+from rarehmm.designs.uniform import uniform
 from rarehmm.dispatch import cached_files
 from rarehmm.emissions import families
 from rarehmm.gradients import window_sums
 from rarehmm.model import Priors
 from rarehmm.passes import Pass
+from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
+from rarehmm.samplers.sgld import Sgld
 from rarehmm.windows import Windows
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Bayesian hidden Markov models with rare states.")
@@ -65,9 +70,57 @@ def demo(
     _say(f"picture: {out / 'demo.png'}", lap)
 
 
+@app.command()
+def reproduce(
+    names: Annotated[list[str] | None, typer.Argument(help="Which; none: list them; 'all': all.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small versions, all within 3 minutes.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for pictures, tables and numbers.")] = Path("reproduction"),
+    data: Annotated[Path, typer.Option(envvar="RAREHMM_DATA", help="Folder with the real data that some need.")] = Path(
+        "data"
+    ),
+) -> None:
+    """Repeat the tables and figures of the paper (Ou, Young, Sen and Dunson), its numbers beside ours."""
+    known = paper.experiments()
+    if not names:
+        table = Table("name", "what", "minutes", "data", title="The paper's tables and figures")
+        for name, module in known.items():
+            table.add_row(name, module.TITLE, str(module.MINUTES), module.DATA or "")
+        console.print(table)
+        return
+    chosen = list(known) if names == ["all"] else names
+    for name in chosen:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f" Did you mean {close[0]!r}?" if close else f" There are: {', '.join(known)}."
+            raise typer.BadParameter(f"there is no table or figure {name!r}.{hint}")
+    needed = sorted({known[name].DATA for name in chosen if known[name].DATA})
+    if missing := [folder for folder in needed if not (data / folder).is_dir()]:
+        says = f"no folder {', '.join(missing)} in {data}; say where the data are with --data or RAREHMM_DATA"
+        if names != ["all"]:
+            raise typer.BadParameter(says)
+        console.print(f"[bold yellow]left out[/]: {says}")
+        chosen = [name for name in chosen if known[name].DATA not in missing]
+    minutes = sum(known[name].MINUTES for name in chosen)
+    console.print(
+        f"{len(chosen)} of them, {'under 3 minutes' if quick else f'about {minutes} minutes'} in all, to {out}"
+    )
+    for name in chosen:
+        module, started = known[name], time.perf_counter()
+        with Progress(console=console, transient=True) as progress:
+            task = progress.add_task(module.TITLE, total=None)
+            outcome = module.reproduce(
+                paper.Settings(quick, data, lambda a, b: progress.update(task, completed=a, total=b))  # noqa: B023
+            )
+        paths = paper.write(name, module.TITLE, outcome, out, quick)
+        _say(f"{module.TITLE}: {paths[0]}", started)
+
+
 @app.command("warm-up")
 def warm_up() -> None:
-    """Compile every kernel for every family ahead of time, for all numbers of states."""
+    """Compile the kernels of every family ahead of time, for all numbers of states.
+
+    Samplers other than SGLD and the paper's take seconds more when they are first used.
+    """
     for name, kind in track(families().items(), description="compiling", console=console):
         family = kind()
         priors = Priors(tuple(rh.Normal(0.0, 1.0) for _ in family.parameters))
@@ -81,7 +134,12 @@ def warm_up() -> None:
         rh.decode(model, point, series)
         rh.log_likelihood(model, model.natural(point.phi, np.eye(2)), series)
         Pass(model, point, series, None, False, back=True).in_logs()
-        window_sums(model, point, series, Windows(series, 2, 2))
+        windows = Windows(series, 2, 2)
+        window_sums(model, point, series, windows)
+        pool, theta = rh.Pool(model, series, windows, uniform(windows), 1), model.pack(point)
+        gradient_estimates(np.random.default_rng(0), model, pool, theta, 1)
+        for sampler in (Sgld(1e-9), ExpandedMeanSgld(1e-9)):
+            rh.run(np.random.default_rng(0), sampler, model, pool, theta, 1)
         console.print(f"  {name}")
     files = list(cached_files())
     console.print(f"{len(files)} kernels, {sum(f.stat().st_size for f in files) / 1e6:.1f} MB, in {files[0].parent}"

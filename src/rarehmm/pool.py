@@ -13,10 +13,23 @@ from rarehmm.designs import Design, check_positive
 from rarehmm.kernels.chain import Gathered, choose, collect
 from rarehmm.lanes import LANES, lane_array
 from rarehmm.model import Model
-from rarehmm.series import IntArray, Series
+from rarehmm.series import Array, IntArray, Series
 from rarehmm.windows import Windows
 
+SPARSE = 4  # windows for each entry of the guide
 MEMORY = 8 << 20  # bytes: enough that drawing costs little a window, and small enough for a processor's own memory
+
+
+def distinct(rows: Array) -> tuple[Array, IntArray]:
+    """The different ones among rows (n, N), and which of them each row is: less memory to jump about in."""
+    kept: list[Array] = []
+    index = []
+    for row in rows:
+        known = (i for i, other in enumerate(kept) if np.array_equal(row, other))
+        index.append(next(known, len(kept)))
+        if index[-1] == len(kept):
+            kept.append(row)
+    return np.array(kept), np.array(index)
 
 
 class Pool:
@@ -56,15 +69,16 @@ class Pool:
         if rows > 1 and separate is False:
             raise ValueError(f"the design has {rows} rows; to share windows among components, use pooled(design).")
         self.series, self.windows, self.size = series, windows, int(size)
-        self.probabilities = np.ascontiguousarray(design.probabilities)
-        self.cumulative = np.cumsum(self.probabilities, axis=1)
+        self.probabilities, row = distinct(design.probabilities)
+        self.cumulative = np.zeros((len(self.probabilities), N + 1))
+        np.cumsum(self.probabilities, axis=1, out=self.cumulative[:, 1:])
         self.cumulative /= self.cumulative[:, -1:]
-        even = np.arange(N) / N
-        self.guide = np.array([np.searchsorted(c, even, side="right") for c in self.cumulative])
+        even = np.arange(-(-N // SPARSE)) / -(-N // SPARSE)
+        self.guide = np.array([np.searchsorted(c[1:], even, side="right") for c in self.cumulative], dtype=np.int32)
         sets = model.size if separate or rows > 1 else 1
         lanes = sets * self.size
         groups = -(-lanes // LANES)
-        self.row = np.repeat(np.arange(sets) if rows > 1 else np.zeros(sets, dtype=np.int64), self.size)  # of each lane
+        self.row = np.repeat(row if rows > 1 else np.zeros(sets, dtype=np.int64), self.size)  # of each lane
         self.owner = lane_array(groups)
         self.owner[:] = -2.0
         self.owner.reshape(-1)[:lanes] = np.repeat(np.arange(sets), self.size) if sets > 1 else -1.0
@@ -103,7 +117,7 @@ class Pool:
                 continue
             first, last = self.rows(low, high)
             y = self.series.read(first, last)
-            collect(y, first, drawn, low, high, self.row, self.probabilities, self.size, W.before, W.bounds, room)
+            collect(y, first, drawn, low, high, self.row, self.cumulative, self.size, W.before, W.bounds, room)
 
     def rows(self, low: Any, high: Any) -> tuple[int, int]:
         """Rows of the series that the windows [low, high) need with their buffers."""

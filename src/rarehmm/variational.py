@@ -118,7 +118,7 @@ def _(sampler: GaussianAscent, theta: Array, gradient: Array, noise: Array, memo
         theta[i] = memory[0, i] + math.exp(memory[1, i]) * moved
 
 
-class Gaussianised(NamedTuple):
+class GaussianApproximation(NamedTuple):
     """The approximation N(mean, factor factor') of the posterior of theta: ``mean`` (d,), ``factor`` (d, d)."""
 
     mean: Array
@@ -143,7 +143,7 @@ def ascend(
     return np.asarray(_finish(rng, Ascent(rate, steps), model, pool, start, steps)[3])
 
 
-def variational(
+def gaussian_approximation(
     rng: np.random.Generator,
     model: Model,
     pool: Pool,
@@ -152,7 +152,7 @@ def variational(
     *,
     rate: float = 0.05,
     scale: float = 0.01,
-) -> Gaussianised:
+) -> GaussianApproximation:
     """The Gaussian in the sampled coordinates that is closest to the posterior, by stochastic variational inference.
 
     It starts around ``start``, a mode as ``ascend`` or EM finds it, with standard deviations ``scale``; ``rate`` is how
@@ -161,7 +161,7 @@ def variational(
     d = model.size
     memory = _finish(rng, GaussianAscent(rate, steps, scale, d), model, pool, start, steps)
     mean, logs, *rows = memory[3 * (d + 2) : 4 * (d + 2)]
-    return Gaussianised(mean, np.exp(logs)[:, None] * (np.tril(np.array(rows), -1) + np.eye(d)))
+    return GaussianApproximation(mean, np.exp(logs)[:, None] * (np.tril(np.array(rows), -1) + np.eye(d)))
 
 
 def _finish(rng: np.random.Generator, sampler: Any, model: Model, pool: Pool, start: Array, steps: int) -> Array:

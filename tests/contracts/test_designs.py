@@ -49,6 +49,29 @@ def table_one(family, y, windows, labels, phi):
     return mean, variance
 
 
+def test_single_weights_are_norms_of_gradients():
+    """In theta, or as printed: the complete-data score with free entries of the transition matrix, written out."""
+    model, y, windows, labels, plug_in, sums = labelled(rh.Gaussian())
+    theta = model.pack(plug_in)
+    P, (mu, s2) = plug_in.transition, plug_in.phi.T
+    norms = np.zeros(windows.count)
+    for n in range(windows.count):
+        (first,), (length,), _, _ = windows.place(np.array([n]))
+        g = np.zeros(15)
+        for t in range(first, first + length):
+            k = labels[t]
+            if not np.isnan(y[t]):
+                g[k] += (y[t] - mu[k]) / s2[k]
+                g[3 + k] += ((y[t] - mu[k]) ** 2 / s2[k] - 1) / (2 * s2[k])
+            if t > 0:
+                g[6 + 3 * labels[t - 1] + k] += 1 / P[labels[t - 1], k]
+        norms[n] = np.linalg.norm(g)
+    found = single(model, theta, sums, eta=0.0, printed=True).probabilities[0]
+    np.testing.assert_allclose(found, norms / norms.sum(), rtol=1e-9)
+    pulled = np.linalg.norm(model.pull(theta, sums.scores, sums.pairs), axis=1)
+    np.testing.assert_allclose(single(model, theta, sums, eta=0.0).probabilities[0], pulled / pulled.sum(), rtol=1e-12)
+
+
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: type(f).__name__)
 def test_the_printed_table_falls_out_of_the_score(family):
     model, y, windows, labels, plug_in, sums = labelled(family)

@@ -10,7 +10,7 @@ from rarehmm.designs.targeted import targeted
 from rarehmm.designs.uniform import uniform
 from rarehmm.gradients import window_sums
 from rarehmm.pool import Pool
-from rarehmm.variational import Ascent, Gaussianised, ascend, variational
+from rarehmm.variational import Ascent, GaussianApproximation, ascend, gaussian_approximation
 from rarehmm.windows import Windows
 
 
@@ -39,7 +39,7 @@ def test_ascent_and_variational_inference_find_mode_and_covariance(design):
     start = mode + 10 * sd * np.array([1, -1, 1, -1, 1, -1])
     found = ascend(np.random.default_rng(1), model, pool, start, 10_000)
     np.testing.assert_array_less(np.abs(found - mode) / sd, 0.25)
-    q = variational(np.random.default_rng(2), model, pool, found, 30_000)
+    q = gaussian_approximation(np.random.default_rng(2), model, pool, found, 30_000)
     np.testing.assert_array_less(np.abs(q.mean - mode) / sd, 0.25)
     np.testing.assert_allclose(q.standard_deviations / sd, 1.0, atol=0.12)
     correlation = (q.factor @ q.factor.T) / np.outer(q.standard_deviations, q.standard_deviations)
@@ -48,7 +48,7 @@ def test_ascent_and_variational_inference_find_mode_and_covariance(design):
 
 def test_draws_of_the_gaussian_follow_it():
     factor = np.array([[2.0, 0.0], [1.0, 0.5]])
-    draws = Gaussianised(np.array([1.0, -1.0]), factor).draw(np.random.default_rng(0), 200_000)
+    draws = GaussianApproximation(np.array([1.0, -1.0]), factor).draw(np.random.default_rng(0), 200_000)
     np.testing.assert_allclose(draws.mean(0), [1, -1], atol=0.02)
     np.testing.assert_allclose(np.cov(draws.T), factor @ factor.T, rtol=0.02)
 
@@ -60,7 +60,7 @@ def test_bad_settings_are_refused():
         with pytest.raises(ValueError, match=words):
             ascend(np.random.default_rng(0), model, pool, mode, **{"steps": 10, **more})
     with pytest.raises(ValueError, match=r"scale of GaussianAscent is -1"):
-        variational(np.random.default_rng(0), model, pool, mode, 10, scale=-1.0)
+        gaussian_approximation(np.random.default_rng(0), model, pool, mode, 10, scale=-1.0)
     natural = rh.Model(rh.Gaussian(), 2, model.priors, logs=False)
     with pytest.raises(ValueError, match=r"variance\[0\] must stay positive and Ascent moves freely"):
         ascend(np.random.default_rng(0), natural, pool, natural.pack(model.unpack(mode)), 10)

@@ -13,7 +13,8 @@ SOURCE = pathlib.Path(rarehmm.__file__).parent
 ORDER = [
     "dispatch", "lanes", "series", "blocks", "priors", "emissions", "transitions", "model", "samplers",
     "kernels", "passes", "simulation", "em", "windows", "gradients", "initial", "mode", "designs", "pool", "exact",
-    "chains", "variational", "posterior", "diagnostics", "inference", "prediction", "events", "estimator", "plots", "report", "paper", "cli",
+    "chains", "variational", "posterior",
+    "diagnostics", "inference", "prediction", "events", "estimator", "plots", "report", "paper", "cli",
     "__main__",
 ]  # fmt: skip
 MODULES = sorted(SOURCE.rglob("*.py"))

@@ -64,21 +64,23 @@ class Gathered(NamedTuple):
 # ---------------------------------------------------------------- drawing and gathering
 @kernel
 def choose(u, row, cumulative, guide, windows):
-    """windows (m, lanes): the first n with cumulative[row, n] above the uniform number u (m, lanes) of its slot.
+    """windows (m, lanes): the first n with cumulative[row, n + 1] above the uniform number u (m, lanes) of its slot.
 
-    ``guide`` (rows, B) says where to begin to look for numbers in [b / B, (b + 1) / B).
+    ``cumulative`` (rows, N + 1) begins with 0; ``guide`` (rows, B) says where to begin to look for numbers from b / B.
     """
     for at in range(u.shape[0]):
         for lane in range(u.shape[1]):
             r, x = row[lane], u[at, lane]
             n = guide[r, int(x * guide.shape[1])]
-            while cumulative[r, n] <= x:
+            while cumulative[r, n + 1] <= x:
                 n += 1
+            while cumulative[r, n] > x:  # x B was rounded up
+                n -= 1
             windows[at, lane] = n
 
 
 @kernel
-def collect(y, offset, windows, low, high, row, probabilities, size, before, bounds, out):
+def collect(y, offset, windows, low, high, row, cumulative, size, before, bounds, out):
     """Copy those windows (m, lanes) that lie in [low, high) from the rows y (n, D) of a series, the first ``offset``.
 
     ``before`` and ``bounds`` as in ``Windows``.
@@ -109,7 +111,8 @@ def collect(y, offset, windows, low, high, row, probabilities, size, before, bou
                     out.y[at, g, t, d, w] = math.nan
             length = min(out.length, bounds[s + 1] - first)
             out.begin[at, g, 0, w], out.steps[at, g, 0, w] = begin, length
-            out.weight[at, g, 0, w] = 1.0 / (size * probabilities[row[lane], window])
+            r = row[lane]
+            out.weight[at, g, 0, w] = 1.0 / (size * (cumulative[r, window + 1] - cumulative[r, window]))
             out.shortest[at, g] = min(out.shortest[at, g], length)
             out.fresh[at, g] |= begin == out.buffer
 

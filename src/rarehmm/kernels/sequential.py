@@ -317,7 +317,8 @@ def draw_path_back(filtered, transition, uniform, fresh, path):
     r"""A path of states (T,) given the whole series, backwards from filtered probabilities (T, K).
 
     :math:`p(x_t = k \mid x_{t+1}, y) \propto filtered_{tk} P_{k x_{t+1}}`; the last state of a sequence follows its
-    filtered probabilities.  ``uniform`` (T,) are uniform numbers, ``fresh`` (T,) marks where sequences begin.
+    filtered probabilities.  ``uniform`` (T,) are uniform numbers, ``fresh`` (T,) marks where sequences begin.  Returns
+    the step at which no state was possible (such masses had vanished), or -1.
     """
     T, K = filtered.shape
     cumulative = np.empty(K)
@@ -327,9 +328,12 @@ def draw_path_back(filtered, transition, uniform, fresh, path):
         for k in range(K):
             total += filtered[t, k] if last else filtered[t, k] * transition[k, path[t + 1]]
             cumulative[k] = total
+        if not total > 0.0:
+            return t
         u = uniform[t] * total
         k = 0
         while k < K - 1 and u >= cumulative[k]:
             k += 1
         path[t] = k
         last = fresh[t]
+    return -1

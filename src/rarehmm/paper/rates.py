@@ -1,0 +1,134 @@
+"""Appendix B: how the bias falls with the buffer, the error with windows and their length, and what a step costs."""
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+
+from rarehmm.chains import gradient_estimates
+from rarehmm.designs.uniform import uniform
+from rarehmm.emissions.gaussian import Gaussian
+from rarehmm.gradients import mean_square_error, window_gradients
+from rarehmm.model import Model, paper_priors
+from rarehmm.paper import Outcome, Settings, Table
+from rarehmm.paper.common import figure
+from rarehmm.passes import log_posterior
+from rarehmm.plots import COLOURS
+from rarehmm.pool import Pool
+from rarehmm.series import Array, Series
+from rarehmm.simulation import simulate
+from rarehmm.windows import Windows
+
+TITLE = "Appendix B: bias, error and cost of gradient estimates"
+MINUTES = 1
+DATA = None
+TRANSITION = np.array([[0.9, 0.1], [0.15, 0.85]])  # two states one standard deviation apart: buffers matter
+BUFFERS, HALF_WIDTHS, SIZES = (1, 2, 4, 6, 8, 12, 16, 20), (2, 4, 7, 12, 24), (16, 64, 160, 320)
+
+
+def reproduce(settings: Settings) -> Outcome:
+    T = 5_000 if settings.quick else 100_000
+    family = Gaussian()
+    model = Model(family, 2, paper_priors(family))
+    truth = model.parameters(TRANSITION, mean=[0.0, 1.0], variance=1.0)
+    series = Series(simulate(np.random.default_rng(9), model, truth, T)[0])
+    theta = model.pack(truth) + 0.1
+    exact = log_posterior(model, theta, series)[1] - model.log_prior_gradient(theta)
+
+    bias = np.empty(len(BUFFERS))
+    for i, B in enumerate(BUFFERS):
+        total = window_gradients(model, theta, series, Windows(series, 2, B)).sum(0)
+        bias[i] = np.linalg.norm(total - exact) / np.linalg.norm(exact)
+        settings.watch(i + 1, len(BUFFERS) + len(HALF_WIDTHS) + len(SIZES))
+    rho = math.exp(slope(np.array(BUFFERS[1:6]), np.log(bias[1:6])))
+    gap = float(np.sort(np.abs(np.linalg.eigvals(model.unpack(theta).transition)))[0])
+
+    error = np.empty((len(HALF_WIDTHS), 2))  # root mean square, relative: exactly, and from draws of 16 windows
+    for i, L in enumerate(HALF_WIDTHS):
+        windows = Windows(series, L, 20)
+        error[i] = errors(model, theta, series, windows, 200 if settings.quick else 2000) / np.linalg.norm(exact)
+        settings.watch(len(BUFFERS) + i + 1, len(BUFFERS) + len(HALF_WIDTHS) + len(SIZES))
+    length = slope(np.log(HALF_WIDTHS), 2 * np.log(error[:, 0]))
+
+    seconds = np.empty((len(SIZES), 2, 2))  # S; L; B
+    for i, S in enumerate(SIZES):
+        for j, L in enumerate((2, 12)):
+            for k, B in enumerate((5, 20)):
+                seconds[i, j, k] = cost(model, theta, series, Windows(series, L, B), S)
+        settings.watch(len(BUFFERS) + len(HALF_WIDTHS) + i + 1, len(BUFFERS) + len(HALF_WIDTHS) + len(SIZES))
+    tables = [
+        Table(
+            f"T = {T:,}, two states one standard deviation apart, L = 2: error of the sum of all window gradients, "
+            "relative to the exact gradient.",
+            ["B", *map(str, BUFFERS)],
+            [["bias", *(f"{b:.1e}" for b in bias)]],
+        ),
+        Table(
+            "Root mean square error of one estimate from 16 uniform windows, relative to the exact gradient; B = 20.",
+            ["L", *map(str, HALF_WIDTHS)],
+            [["exactly", *(float(e) for e in error[:, 0])], ["from draws", *(float(e) for e in error[:, 1])]],
+        ),
+        Table(
+            "Microseconds for one estimate, drawing and gathering included.",
+            ["S", *map(str, SIZES)],
+            [
+                [f"L = {L}, B = {B}", *(f"{1e6 * s:.1f}" for s in seconds[:, j, k])]
+                for j, L in enumerate((2, 12))
+                for k, B in enumerate((5, 20))
+            ],
+        ),
+    ]
+    share = seconds[-1] / np.array([[2 * 2 + 1 + 10, 2 * 2 + 1 + 40], [2 * 12 + 1 + 10, 2 * 12 + 1 + 40]]) / SIZES[-1]
+    remarks = [
+        f"The bias falls as rho^B with rho = {rho:.2f}; the second eigenvalue of the transition matrix is {gap:.2f}, "
+        "and observations make the chain forget faster: O(rho^B) as stated.",
+        f"The mean square error falls as 1/S exactly (draws are independent) and as L^{length:.2f} over these lengths: "
+        "1/(S L) as stated, up to the correlation of neighbouring observations and the cut of the last window.",
+        f"An estimate costs {1e9 * share.min():.1f} to {1e9 * share.max():.1f} ns an observation read, "
+        "S (2 L + 1 + 2 B) of them: O((L + B) S) as stated, plus what unpacking theta costs once.",
+    ]
+    numbers = {"buffers": BUFFERS, "bias": bias, "rho": rho, "error": error, "seconds": seconds}
+    return Outcome(tables, remarks, draw(bias, rho, error, seconds), numbers)
+
+
+def slope(x: Array, y: Array) -> float:
+    """Slope of the least-squares line."""
+    return float(np.polyfit(x, y, 1)[0])
+
+
+def errors(model: Model, theta: Array, series: Series, windows: Windows, repeats: int) -> Array:
+    """Root of the summed mean square error of estimates from 16 windows: exactly, and from draws."""
+    g, design = window_gradients(model, theta, series, windows), uniform(windows)
+    pool = Pool(model, series, windows, design, 16)
+    drawn = gradient_estimates(np.random.default_rng(0), model, pool, theta, repeats) - model.log_prior_gradient(theta)
+    found = np.mean(np.sum((drawn - g.sum(0)) ** 2, axis=1))
+    return np.sqrt([mean_square_error(g, design.probabilities).sum() / 16, found])
+
+
+def cost(model: Model, theta: Array, series: Series, windows: Windows, S: int) -> float:
+    """Seconds for one estimate from S windows, the quickest of several runs."""
+    pool, best = Pool(model, series, windows, uniform(windows), S), math.inf
+    for seed in range(4):
+        begin = time.perf_counter()
+        gradient_estimates(np.random.default_rng(seed), model, pool, theta, 400)
+        best = min(best, (time.perf_counter() - begin) / 400)
+    return best
+
+
+def draw(bias: Array, rho: float, error: Array, seconds: Array) -> Any:
+    made, (first, second, third) = figure(3)
+    first.plot(BUFFERS, bias, "o-", color=COLOURS[0], label="bias")
+    first.plot(BUFFERS, bias[2] * rho ** (np.array(BUFFERS) - BUFFERS[2]), "k:", label=f"{rho:.2f}^B")
+    first.set(yscale="log", xlabel="buffer B", ylabel="relative bias", title="bias")
+    second.plot(HALF_WIDTHS, error[:, 0], "o-", color=COLOURS[0], label="exactly")
+    second.plot(HALF_WIDTHS, error[:, 1], "x", color=COLOURS[2], label="from draws")
+    second.plot(HALF_WIDTHS, error[0, 0] * np.sqrt(HALF_WIDTHS[0] / np.array(HALF_WIDTHS)), "k:", label="L^(-1/2)")
+    second.set(xscale="log", yscale="log", xlabel="half-width L", ylabel="relative error", title="error, S = 16")
+    for j, L in enumerate((2, 12)):
+        for k, B in enumerate((5, 20)):
+            third.plot(SIZES, 1e6 * seconds[:, j, k], "o-", color=COLOURS[2 * j + k], label=f"L = {L}, B = {B}")
+    third.set(xlabel="windows S", ylabel="microseconds", title="cost of an estimate", ylim=(0, None))
+    for axis in (first, second, third):
+        axis.legend(fontsize=8)
+    return made
