@@ -105,11 +105,13 @@ def table(half_width: int, T: int, found: Array) -> Table:
 
 
 def draw(numbers: dict[str, Array]) -> Any:
-    made, axes = figure(len(numbers), width=3.6)
+    rows = len(numbers) // 2
+    made, axes = figure(2, rows, height=2.9)
+    axes = [*axes[::2], *axes[1::2]]  # a column for each L
     for axis, (name, found) in zip(axes, numbers.items(), strict=True):
         for j, label in enumerate(NAMES):
             axis.plot(DISTANCES, found.mean(0)[:, j, 0], "o-", color=COLOURS[j], label=label, ms=4)
         axis.set(yscale="log", title=name, xlabel="distance from the truth, sd", xticks=DISTANCES)
-    axes[0].set_ylabel("root mean square error")
-    axes[0].legend(fontsize=8)
+        axis.set_ylabel("root mean square error")
+    made.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=9)
     return made

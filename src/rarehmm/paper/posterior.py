@@ -139,7 +139,8 @@ def draw(means: dict[str, Array], normal: Array, truth: Parameters) -> Any:
                 axis.plot(x, gaussian_kde(drawn[:, k])(x), color=colour, label=name, lw=2 if name == GIBBS else 1)
         axis.plot(x, norm.pdf(x, *normal[k]), "k:", lw=1, label=VARIATIONAL)
         axis.axvline(truth.phi[k, 0], color="0.6", lw=0.8)
+        axis.locator_params(axis="x", nbins=5)
         axis.set(title=f"mu_{k + 1}", xlim=(x[0], x[-1]), ylim=(0, None), yticks=[])
-    axes[0].legend(fontsize=7)
     axes[0].set_ylabel("posterior density")
+    made.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=9)
     return made

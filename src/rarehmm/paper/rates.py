@@ -125,6 +125,8 @@ def draw(bias: Array, rho: float, error: Array, seconds: Array) -> Any:
     second.plot(HALF_WIDTHS, error[:, 1], "x", color=COLOURS[2], label="from draws")
     second.plot(HALF_WIDTHS, error[0, 0] * np.sqrt(HALF_WIDTHS[0] / np.array(HALF_WIDTHS)), "k:", label="L^(-1/2)")
     second.set(xscale="log", yscale="log", xlabel="half-width L", ylabel="relative error", title="error, S = 16")
+    second.set_xticks(HALF_WIDTHS, [str(L) for L in HALF_WIDTHS])
+    second.set_xticks([], minor=True)
     for j, L in enumerate((2, 12)):
         for k, B in enumerate((5, 20)):
             third.plot(SIZES, 1e6 * seconds[:, j, k], "o-", color=COLOURS[2 * j + k], label=f"L = {L}, B = {B}")
