@@ -17,12 +17,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import solve_triangular
 
 from rarehmm.blocks import available_threads
 from rarehmm.dispatch import explained
 from rarehmm.emissions import prepare
 from rarehmm.kernels.chain import Room, Target, estimates, run_chain
 from rarehmm.kernels.messages import Point, group, zeros
+from rarehmm.mode import Mode
 from rarehmm.model import Model
 from rarehmm.pool import Pool
 from rarehmm.samplers import check_sampler, first_memory, noise_rows
@@ -63,6 +65,7 @@ def run(
     start: Array,
     steps: int,
     *,
+    mode: Mode | None = None,
     thin: int = 1,
     threads: int | None = None,
     watch: Callable[[int, int], None] | None = None,
@@ -70,6 +73,8 @@ def run(
 ) -> Array:
     """Draws of theta (chains, steps // thin, d), one chain for each row of ``start`` (chains, d) or for one start (d,).
 
+    With a ``mode`` the sampler moves in coordinates that are whitened there, and a step uses more windows the farther
+    it is from it, up to 100 times as many: in proportion to the square of the distance.
     ``watch(done, total)`` is told of the steps of all chains together.  With a ``checkpoint``, a file, the state of
     the run is written there now and then; called again with the same arguments, the run goes on from it.
     """
@@ -79,7 +84,10 @@ def run(
             raise ValueError(f"{name} is {value!r}; it must be a whole number from 1.")
     check_sampler(sampler, model.powers, model.component_names)
     model.unpack_all(theta)
-    states = [State(child.spawn(2), row, sampler) for child, row in zip(rng.spawn(len(theta)), theta, strict=True)]
+    target, begin = target_of(model, pool, mode), theta
+    if mode is not None:
+        begin = solve_triangular(mode.factor, (theta - mode.theta).T, lower=True).T
+    states = [State(child.spawn(2), row, sampler) for child, row in zip(rng.spawn(len(theta)), begin, strict=True)]
     draws = np.full((len(theta), steps // thin, model.size), np.nan)
     saved = Checkpoint(Path(checkpoint), settings(sampler, model, pool, states, steps, thin)) if checkpoint else None
     if saved:
@@ -88,7 +96,7 @@ def run(
 
     def one(chain: int) -> None:
         state = states[chain]
-        for good, kept in refills(state, sampler, model, pool, steps):
+        for good, kept in refills(state, sampler, model, target, pool, steps):
             with lock:
                 numbers = np.arange(state.done + 1, state.done + good + 1)  # of the steps, from 1
                 stored = numbers % thin == 0
@@ -117,14 +125,14 @@ def run(
 
 
 class State:
-    """Where a chain stands: ``theta`` (d,), the sampler's ``memory``, steps ``done``, and its streams.
+    """Where a chain stands: its ``position`` (d,), the sampler's ``memory``, steps ``done``, and its streams.
 
     ``saved`` is the same at the end of the last refill, which is where a run can be taken up again.
     """
 
-    def __init__(self, streams: list[np.random.Generator], theta: Array, sampler: Any) -> None:
+    def __init__(self, streams: list[np.random.Generator], position: Array, sampler: Any) -> None:
         self.windows, self.noise = streams
-        self.theta, self.memory = theta.copy(), first_memory(sampler, theta)
+        self.position, self.memory = position.copy(), first_memory(sampler, position)
         self.done, self.diverged = 0, ""
         self.commit(0)
 
@@ -132,12 +140,12 @@ class State:
         self.done += good
         streams = [s.bit_generator.state for s in (self.windows, self.noise)]
         self.saved = {
-            "theta": self.theta.copy(), "memory": self.memory.copy(), "done": np.array(self.done),
+            "position": self.position.copy(), "memory": self.memory.copy(), "done": np.array(self.done),
             "diverged": np.array(self.diverged), "streams": np.array(json.dumps(streams)),
         }  # fmt: skip
 
     def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
-        self.theta, self.memory = saved["theta"], saved["memory"]
+        self.position, self.memory = saved["position"], saved["memory"]
         self.done, self.diverged = int(saved["done"]), str(saved["diverged"])
         states = json.loads(str(saved["streams"]))
         for stream, state in zip((self.windows, self.noise), states, strict=True):
@@ -145,22 +153,25 @@ class State:
         self.saved = saved
 
 
-def refills(state: State, sampler: Any, model: Model, pool: Pool, steps: int) -> Iterator[tuple[int, Array]]:
+def refills(
+    state: State, sampler: Any, model: Model, target: Target, pool: Pool, steps: int
+) -> Iterator[tuple[int, Array]]:
     """Run a chain as far as each refill of the pool goes: how many steps were good, and their draws (m, d)."""
-    target, gathered, work = target_of(model), pool.room(), workspace(model, pool.n)
+    gathered, work = pool.room(), workspace(model, pool)
     kept, rows = np.empty((pool.ahead, model.size)), noise_rows(sampler)
     while state.done < steps and not state.diverged:
         m = min(pool.ahead, steps - state.done)
-        pool.fill(state.windows, m, gathered)
+        sets = m if target.growth <= 1 else min(pool.ahead, 2 * m + int(target.growth))
+        pool.fill(state.windows, sets, gathered)
         normals = state.noise.standard_normal((m, rows, model.size))
         with explained(f"{model.name} or {type(sampler).__name__}"):
-            good = run_chain(
-                sampler, model.family, target, gathered, normals, state.theta, state.memory, *work, kept[:m]
+            good, well = run_chain(
+                sampler, model.family, target, gathered, sets, normals, state.position, state.memory, *work, kept[:m]
             )
-        if good < m:
+        if not well:
             low, high = model.bounds
-            outside = ~((state.theta >= low) & (state.theta <= high))
-            state.diverged = model.component_names[int(np.argmax(outside))]
+            theta = work[2].vectors[0]
+            state.diverged = model.component_names[int(np.argmin((theta >= low) & (theta <= high)))]
         yield good, kept[:good]
 
 
@@ -172,7 +183,7 @@ def settings(sampler: Any, model: Model, pool: Pool, states: list[State], steps:
         "sampler": f"{type(sampler).__name__} {sampler}",
         "model": f"{model.family} {model.n_states} {model.priors} {model.start} {model.component_names}",
         "series": f"{len(s)} {s.bounds} {s.summaries}",
-        "windows": f"{W.half_width} {W.buffer} {pool.size} {pool.ahead} {pool.owner.max()}",
+        "windows": f"{W.half_width} {W.buffer} {pool.size} {pool.ahead} {pool.owner.max()} {pool.frozen is None}",
         "design": hashlib.sha256(pool.probabilities.tobytes()).hexdigest(),
         "start or seed": hashlib.sha256(repr([sorted(st.saved.items()) for st in states]).encode()).hexdigest(),
         "steps": f"{steps} {thin}",
@@ -227,7 +238,7 @@ class Checkpoint:
 def gradient_estimates(rng: np.random.Generator, model: Model, pool: Pool, theta: Array, count: int) -> Array:
     """Stochastic gradients (count, d) of the log posterior at one theta (d,), as a chain would see them."""
     model.unpack(theta)
-    gathered, target, (point, sums, room, _) = pool.room(), target_of(model), workspace(model, pool.n)
+    gathered, target, (point, sums, room) = pool.room(), target_of(model, pool), workspace(model, pool)
     out = np.empty((count, model.size))
     for low in range(0, count, pool.ahead):
         part = out[low : low + pool.ahead]
@@ -237,32 +248,41 @@ def gradient_estimates(rng: np.random.Generator, model: Model, pool: Pool, theta
     return out
 
 
-def target_of(model: Model) -> Target:
+def target_of(model: Model, pool: Pool, mode: Mode | None = None) -> Target:
     """The model as the chain's kernel sees it."""
-    K, P = model.n_states, len(model.family.parameters)
+    K, P, d = model.n_states, len(model.family.parameters), model.size
     rows, columns = model.coordinates.free(K)
-    ratio = model.coordinates if isinstance(model.coordinates, AdditiveLogRatio) else None
+    frozen, none = pool.frozen, np.zeros((0, 0))
+    by_statistics = frozen is not None and not frozen.by_gradient
     return Target(
-        model.as_logs,
-        model.prior_terms,
-        float(model.priors.transition.concentration),
-        ratio is None,
-        ratio.references(K) if ratio else np.zeros(K, dtype=np.int64),
-        np.concatenate([np.tile(np.arange(K), P), rows]),
-        np.concatenate([np.repeat(np.arange(P), K), columns]),
-        model.start is None,
-        np.zeros(K) if model.start is None else model.start,
-        model.bounds,
-        model.powers,
+        logs=model.as_logs,
+        prior=model.prior_terms,
+        concentration=float(model.priors.transition.concentration),
+        expanded=not isinstance(model.coordinates, AdditiveLogRatio),
+        row=np.concatenate([np.tile(np.arange(K), P), rows]),
+        column=np.concatenate([np.repeat(np.arange(P), K), columns]),
+        stationary=model.start is None,
+        start=np.zeros(K) if model.start is None else model.start,
+        bounds=model.bounds,
+        power=model.powers,
+        whitened=mode is not None,
+        centre=mode.theta if mode else np.zeros(d),
+        factor=mode.factor if mode else none,
+        growth=min(100.0, pool.ahead) if mode else 1.0,
+        total=frozen.total if frozen else np.zeros(0),
+        hat=np.array([prepare(model.family, phi) for phi in frozen.phi]) if frozen and by_statistics else none,
     )
 
 
-def workspace(model: Model, n: int) -> tuple[Point, Any, Room, Array]:
-    """What a chain over windows of n observations works in."""
+def workspace(model: Model, pool: Pool) -> tuple[Point, Any, Room]:
+    """What a chain over the windows of a pool works in."""
     K, P = model.n_states, len(model.family.parameters)
-    C = len(prepare(model.family, np.ones(P)))
-    point = Point(np.empty((K, P)), np.empty((K, C)), np.empty((K, K)), np.empty(K))
-    *_, p, a, scale, top, b, pb = group(n, 1, K)
-    square = np.empty((K, K))
-    room = Room(p, a, scale, top, b, pb, np.empty(K), square, np.empty((2, K)), square.copy())
-    return point, zeros(K, P, 0)[1], room, np.empty(model.size)
+    point = Point(
+        np.empty((K, P)), np.empty((K, len(prepare(model.family, np.ones(P))))), np.empty((K, K)), np.empty(K)
+    )
+    *_, p, a, scale, top, b, pb = group(pool.n, 1, K)
+    frozen, vectors = np.empty(pool.statistics.shape[1]), np.empty((2, model.size))
+    room = Room(
+        p, a, scale, top, b, pb, np.empty(K), np.empty((K, K)), np.empty((2, K)), np.empty((K, K)), frozen, vectors
+    )
+    return point, zeros(K, P, 0)[1], room

@@ -8,35 +8,75 @@ from typing import NamedTuple
 import numpy as np
 
 from rarehmm import blocks
-from rarehmm.dispatch import explained
+from rarehmm.dispatch import explained, provides
+from rarehmm.emissions import complete_score, prepare
 from rarehmm.kernels.full_pass import Layout
 from rarehmm.kernels.messages import group, zeros
 from rarehmm.kernels.window_pass import window_pass
 from rarehmm.model import Model, Parameters
-from rarehmm.passes import n_statistics, prepared
+from rarehmm.passes import filter_states, n_statistics, prepared, smooth
 from rarehmm.series import Array, Series
 from rarehmm.transitions import stationary
 from rarehmm.windows import Windows
 
 
 class WindowSums(NamedTuple):
-    """Expected scores (N, K, P), transitions (N, K, K) and counts (N, K) of each window, and first states (N, K) where
-    a sequence begins with it."""
+    """Expected scores (N, K, P), transitions (N, K, K) and counts (N, K) of each window, first states (N, K) where a
+    sequence begins with it, and the family's statistics (N, K, Q)."""
 
     scores: Array
     pairs: Array
     counts: Array
     first: Array
+    statistics: Array
+
+
+class Messages(NamedTuple):
+    """What is known about the states at the ends of the buffers of each window: ``left`` (N, K) the filter just before
+    the first observation that is read, ``right`` (N, K) the backward message after the last one."""
+
+    left: Array
+    right: Array
+
+
+def cold(windows: Windows, parameters: Parameters) -> Messages:
+    """Messages that know nothing but the stationary law."""
+    law = stationary(parameters.transition)
+    return Messages(np.tile(law, (windows.count, 1)), np.ones((windows.count, len(law))))
+
+
+def warm(
+    model: Model, parameters: Parameters, series: Series, windows: Windows, *, threads: int | None = None
+) -> Messages:
+    """The messages of the whole series at given parameters, at the ends of the buffers of each window."""
+    first, _, begin, stop = windows.place(np.arange(windows.count))
+    out = cold(windows, parameters)
+    before, after = first - windows.buffer - 1, first + windows.length + windows.buffer - 1
+    filtered, smoothed = (f(model, parameters, series, threads=threads) for f in (filter_states, smooth))
+    inside = before >= begin
+    out.left[inside] = filtered[before[inside]]
+    inside = after < stop - 1
+    now = filtered[after[inside]]
+    ratio = np.divide(smoothed[after[inside]], now, out=np.zeros(now.shape), where=now > 0)
+    out.right[inside] = ratio / ratio.sum(1, keepdims=True)
+    return out
 
 
 def window_sums(
-    model: Model, parameters: Parameters, series: Series, windows: Windows, *, threads: int | None = None
+    model: Model,
+    parameters: Parameters,
+    series: Series,
+    windows: Windows,
+    *,
+    messages: Messages | None = None,
+    threads: int | None = None,
 ) -> WindowSums:
-    """Expectations of every window given itself and its buffers (Fisher's identity)."""
+    """Expectations of every window given itself, its buffers and the messages at their ends (Fisher's identity)."""
     model.check(series)
-    point, law = prepared(model, parameters), stationary(parameters.transition)
+    point, ends = prepared(model, parameters), messages or cold(windows, parameters)
     (K, P), N, n = parameters.phi.shape, windows.count, windows.length + 2 * windows.buffer
-    out = WindowSums(np.empty((N, K, P)), np.empty((N, K, K)), *np.empty((2, N, K)))
+    Q = n_statistics(model, point)
+    out = WindowSums(np.empty((N, K, P)), np.empty((N, K, K)), np.empty((N, K)), np.empty((N, K)), np.empty((N, K, Q)))
     places = windows.place(np.arange(N))
     parts = blocks.chunks(blocks.Blocks(*places), windows.buffer, len(series))
 
@@ -44,10 +84,13 @@ def window_sums(
         mine = chunk.blocks
         first, length, begin, stop = (place[mine] for place in places)
         layout = Layout(first - chunk.first, length, begin - chunk.first, stop - chunk.first)
-        room, (_, sums) = group(n, y.shape[1], K), zeros(K, P, n_statistics(model, point))
+        room, (_, sums) = group(n, y.shape[1], K), zeros(K, P, Q)
         found = WindowSums(*(np.empty((len(first), *o.shape[1:])) for o in out))
         with explained(model.name):
-            window_pass(model.family, point, law, windows.buffer, windows.length, y, layout, room, sums, *found)
+            window_pass(
+                model.family, point, ends.left[mine], ends.right[mine], windows.buffer, windows.length, y, layout, room,
+                sums, *found,
+            )  # fmt: skip
         for whole, part in zip(out, found, strict=True):
             whole[mine] = part
 
@@ -56,16 +99,79 @@ def window_sums(
 
 
 def window_gradients(
-    model: Model, theta: Array, series: Series, windows: Windows, *, threads: int | None = None
+    model: Model,
+    theta: Array,
+    series: Series,
+    windows: Windows,
+    *,
+    messages: Messages | None = None,
+    threads: int | None = None,
 ) -> Array:
     """Gradient (N, d) of the log likelihood in theta by window; their sum is that of the whole series, up to buffers.
 
     The pull of a stationary start belongs to the window with which its sequence begins.
     """
-    found = window_sums(model, model.unpack(theta), series, windows, threads=threads)
+    found = window_sums(model, model.unpack(theta), series, windows, messages=messages, threads=threads)
     return model.pull(theta, found.scores, found.pairs, found.first)
 
 
+# ---------------------------------------------------------------- frozen at a point: the control variate
+class Frozen(NamedTuple):
+    """What each window says at one point theta_hat, kept.
+
+    ``phi`` (K, P) and ``messages`` of that point; ``statistics`` (N, C): counts (K), sums of the family's statistics
+    (K Q), transitions (K K) and first states (K) of each window, and ``total`` (C,) of all.  A family without
+    ``complete_score`` has the window's gradient (d,) instead (``by_gradient``).
+    """
+
+    phi: Array
+    messages: Messages
+    statistics: Array
+    total: Array
+    by_gradient: bool
+
+
+def freeze(model: Model, theta: Array, series: Series, windows: Windows, *, threads: int | None = None) -> Frozen:
+    """Messages of the whole series at theta (d,), and the expectations of each window given all of it."""
+    parameters = model.unpack(theta)
+    messages = warm(model, parameters, series, windows, threads=threads)
+    found = window_sums(model, parameters, series, windows, messages=messages, threads=threads)
+    by_gradient = not provides(complete_score, model.family)
+    if by_gradient:
+        kept = model.pull(theta, found.scores, found.pairs, found.first)
+    else:
+        parts = (found.counts, found.statistics, found.pairs, found.first)
+        kept = np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
+    return Frozen(parameters.phi, messages, kept, kept.sum(0), by_gradient)
+
+
+def frozen_gradient(model: Model, theta: Array, frozen: Frozen, statistics: Array) -> Array:
+    r"""Gradient (..., d) of the complete-data log likelihood at theta for frozen statistics (..., C), in which it is
+    linear: the control variate :math:`s(\theta; t)`, exact in theta and blind to changes of the responsibilities."""
+    if frozen.by_gradient:
+        return statistics
+    (K, P), family = frozen.phi.shape, model.family
+    Q = (statistics.shape[-1] - K * K - 2 * K) // K
+    counts, sums, pairs, first = np.split(statistics, np.cumsum([K, K * Q, K * K]), axis=-1)
+    phi = model.unpack_all(theta)[0]
+    scores = np.empty((*counts.shape, P))
+    for k in range(K):
+        mine = tuple(sums[..., k * Q + q] for q in range(Q))
+        hat, here = prepare(family, frozen.phi[k]), prepare(family, phi[k])
+        for i, slope in enumerate(complete_score(family, counts[..., k], mine, hat, here)):
+            scores[..., k, i] = slope
+    return model.pull(theta, scores, pairs.reshape(*pairs.shape[:-1], K, K), first)
+
+
+def changes(
+    model: Model, theta: Array, series: Series, windows: Windows, frozen: Frozen, *, threads: int | None = None
+) -> Array:
+    """What is left to chance (N, d): each window's gradient at theta beyond its control variate."""
+    g = window_gradients(model, theta, series, windows, messages=frozen.messages, threads=threads)
+    return np.asarray(g - frozen_gradient(model, theta, frozen, frozen.statistics))
+
+
+# ---------------------------------------------------------------- errors
 def buffer_error(model: Model, theta: Array, series: Series, windows: Windows, *, threads: int | None = None) -> Array:
     """Change (d,) of the sum of window gradients when the buffer is doubled: what the buffer leaves out."""
     longer = Windows(series, windows.half_width, 2 * windows.buffer)

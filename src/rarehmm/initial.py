@@ -1,15 +1,19 @@
 """First states: labels of observations by k-means, and what follows if labels are taken for the truth."""
 
+import warnings
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from rarehmm.em import Climb, climb
 from rarehmm.emissions import columns, prepare, score
 from rarehmm.gradients import WindowSums
 from rarehmm.model import Model, Parameters, check_labels, no_priors
-from rarehmm.passes import decode
+from rarehmm.passes import decode, predictive_log_density
 from rarehmm.series import Array, IntArray, Series
+from rarehmm.transitions import AdditiveLogRatio
 from rarehmm.windows import Windows
 
 BINS = 2000  # values beyond which one-dimensional k-means works on a histogram first
@@ -147,4 +151,70 @@ def label_sums(model: Model, parameters: Parameters, series: Series, windows: Wi
     first = np.zeros((N, K))
     begin = series.bounds[:-1]
     first[window[begin], x[begin]] = 1.0
-    return WindowSums(scores, pairs, counts, first)
+    return WindowSums(scores, pairs, counts, first, np.zeros((N, K, 0)))
+
+
+# ---------------------------------------------------------------- finding states
+SHARES = (3e-2, 3e-3, 3e-4, 5e-5)  # of the observations, the most surprising ones, that may be a rare state
+
+
+def find_states(model: Model, series: Series, *, threads: int | None = None) -> list[Climb]:
+    """Parameters to start from, out of the data alone: the best first, then the runner-up.
+
+    Surprise seeding: K - 1 states are fitted, each observation is scored by its one-step predictive density under that
+    fit, and the last state is put on the most surprising ones, whatever their share.  Each such start, and k-means with
+    K clusters, climbs a few EM steps; the two with the largest log posterior climb on.
+    """
+    K = model.n_states
+
+    def climbed(start: Parameters, steps: int, of: Model = model) -> Climb:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # a state that collapses has a poor log posterior to show
+            return climb(of, series, start, steps=steps, tolerance=1e-3, threads=threads)
+
+    found = [climbed(from_labels(model, series, kmeans_labels(series, K)), 16)]
+    if K > 1:
+        fewer = replace(model, n_states=K - 1, start=None, coordinates=AdditiveLogRatio())
+        fit = climbed(from_labels(fewer, series, kmeans_labels(series, K - 1)), 10, fewer).parameters
+        for seeds in surprising(fewer, fit, series, threads):
+            found.append(climbed(with_state(model, fit, seeds, len(series)), 6))
+    found.sort(key=lambda c: -c.log_posterior)
+    longer = [climbed(c.parameters, 30) for c in found[:2]]
+    return sorted(longer, key=lambda c: -c.log_posterior)
+
+
+def surprising(model: Model, parameters: Parameters, series: Series, threads: int | None) -> list[Array]:
+    """Groups of observations that a fit did not expect: the most surprising ones, by share, low and high ones apart."""
+    y = np.concatenate([rows[:, 0] for _, rows in series.strides()])
+    surprise = -predictive_log_density(model, parameters, series, threads=threads)
+    surprise[np.isnan(y)] = -np.inf
+    counts = [max(int(share * len(y)), 4) for share in SHARES]
+    most = min(max(counts), len(y) - series.n_missing)
+    order = np.argpartition(-surprise, most - 1)[:most]
+    order = order[np.argsort(-surprise[order], kind="stable")]
+    groups = []
+    for count in dict.fromkeys(min(c, most) for c in counts):
+        values = y[order[:count]]
+        if len(values) >= 8 and len(np.unique(values)) > 1:
+            labels = nearest(values, kmeans_centres(values, 2))
+            groups += [values[labels == side] for side in (0, 1)]
+        else:
+            groups.append(values)
+    return [values for values in groups if len(values) >= 3]
+
+
+def with_state(model: Model, fit: Parameters, seeds: Array, T: int) -> Parameters:
+    """The states of a fit and one more, on the observations ``seeds``, entered as often as its share of the T says."""
+    family: Any = model.family
+    K, middle = model.n_states, np.median(seeds)
+    spread = 3 * 1.4826 * np.median(np.abs(seeds - middle))
+    core = seeds[np.abs(seeds - middle) <= spread] if spread > 0 else seeds
+    new = family.estimate(core, np.ones(len(core)))
+    positive = np.array([p.support == "positive" for p in family.parameters])
+    new = np.where(positive, np.maximum(new, 0.25 * fit.phi.min(0)), new)
+    share = len(seeds) / T
+    transition = np.empty((K, K))
+    transition[:-1, :-1], transition[:-1, -1] = fit.transition * (1 - share), share
+    transition[-1] = 0.5 / (K - 1)
+    transition[-1, -1] = 0.5
+    return model.natural(np.vstack([fit.phi, new]), transition)

@@ -10,6 +10,7 @@ import numpy as np
 
 from rarehmm.blocks import CHUNK
 from rarehmm.designs import Design, check_positive
+from rarehmm.gradients import Frozen
 from rarehmm.kernels.chain import Gathered, choose, collect
 from rarehmm.lanes import LANES, lane_array
 from rarehmm.model import Model
@@ -42,6 +43,9 @@ class Pool:
     separate
         Whether each component of the gradient has windows of its own (the paper's way) or all share them.  By default
         separate if the design has a row for each component.
+    frozen
+        Statistics and messages at a mode (``freeze``): windows are gathered with them, and chains use them as control
+        variates.
     memory
         Bytes that the windows of a chain may take; what is drawn ahead, hence the draws, depend on it.
     """
@@ -55,6 +59,7 @@ class Pool:
         size: int,
         *,
         separate: bool | None = None,
+        frozen: Frozen | None = None,
         memory: int = MEMORY,
     ) -> None:
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
@@ -68,7 +73,12 @@ class Pool:
             raise ValueError(f"the design has {rows} rows; one is needed, or {model.size}, one for each component.")
         if rows > 1 and separate is False:
             raise ValueError(f"the design has {rows} rows; to share windows among components, use pooled(design).")
-        self.series, self.windows, self.size = series, windows, int(size)
+        if frozen is not None and (separate or rows > 1):
+            raise ValueError("with frozen statistics windows are shared by all components: use a design of one row.")
+        self.series, self.windows, self.size, self.frozen = series, windows, int(size), frozen
+        K, none = model.n_states, np.zeros((0, 0))
+        self.left, self.right = frozen.messages if frozen else np.zeros((2, 0, K))
+        self.statistics = frozen.statistics if frozen else none
         self.probabilities, row = distinct(design.probabilities)
         self.cumulative = np.zeros((len(self.probabilities), N + 1))
         np.cumsum(self.probabilities, axis=1, out=self.cumulative[:, 1:])
@@ -84,19 +94,26 @@ class Pool:
         self.owner.reshape(-1)[:lanes] = np.repeat(np.arange(sets), self.size) if sets > 1 else -1.0
         self.owners = np.array([[group[0], group.max() + 1] for group in self.owner], dtype=np.int64)
         self.n = windows.length + 2 * windows.buffer
-        self.ahead = max(1, memory // (groups * LANES * 8 * self.n * series.n_columns))  # steps drawn together
+        each = groups * LANES * 8 * (self.n * series.n_columns + (2 * K if frozen else 0))
+        self.ahead = max(1, memory // each)  # sets of windows drawn together
         stretch = N if series.in_memory else max(1, CHUNK // windows.length)
         self.stretches = [(low, min(N, low + stretch)) for low in range(0, N, stretch)]  # windows read together
 
     def room(self) -> Gathered:
-        """Memory for the windows of ``ahead`` steps."""
+        """Memory for ``ahead`` sets of windows."""
         m, G, W = self.ahead, len(self.owner), self.windows
         y, one = lane_array(m, G, self.n, self.series.n_columns), lane_array
         y[:] = np.nan  # lanes without a window stay so
         shortest, fresh = np.empty((m, G), dtype=np.int64), np.empty((m, G), dtype=bool)
         begin, steps, weight = one(m, G, 1), one(m, G, 1), one(m, G, 1)
         begin[:], steps[:], weight[:] = -1.0, 0.0, 0.0
-        return Gathered(y, begin, steps, weight, shortest, fresh, self.owner, self.owners, W.buffer, W.length)
+        K, C = self.left.shape[1], self.statistics.shape[1]
+        left, right = (one(m if C else 0, G, K) for _ in range(2))
+        left[:], right[:] = 1.0, 1.0  # lanes without a window stay so
+        control = np.empty((m, C))
+        return Gathered(
+            y, begin, steps, weight, shortest, fresh, self.owner, self.owners, W.buffer, W.length, left, right, control
+        )
 
     def draw(self, rng: np.random.Generator, steps: int) -> IntArray:
         """Windows (steps, lanes), independently from the row of the design that each lane has."""
@@ -111,13 +128,16 @@ class Pool:
     def gather(self, drawn: IntArray, room: Gathered) -> None:
         """Copy given windows (steps, lanes) from the series."""
         W = self.windows
-        room.shortest[:], room.fresh[:] = W.length, False
+        room.shortest[:], room.fresh[:], room.control[:] = W.length, False, 0.0
         for low, high in self.stretches:
             if len(self.stretches) > 1 and not ((drawn >= low) & (drawn < high)).any():
                 continue
             first, last = self.rows(low, high)
             y = self.series.read(first, last)
-            collect(y, first, drawn, low, high, self.row, self.cumulative, self.size, W.before, W.bounds, room)
+            collect(
+                y, first, drawn, low, high, self.row, self.cumulative, self.size, W.before, W.bounds,
+                self.left, self.right, self.statistics, room,
+            )  # fmt: skip
 
     def rows(self, low: Any, high: Any) -> tuple[int, int]:
         """Rows of the series that the windows [low, high) need with their buffers."""

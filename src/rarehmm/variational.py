@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rarehmm.chains import DivergedError, Divergence, State, refills
+from rarehmm.chains import DivergedError, Divergence, State, refills, target_of
 from rarehmm.dispatch import compiled, inner
 from rarehmm.model import Model
 from rarehmm.pool import Pool
@@ -171,7 +171,7 @@ def _finish(rng: np.random.Generator, sampler: Any, model: Model, pool: Pool, st
     check_sampler(sampler, model.powers, model.component_names)
     model.unpack(start)
     state = State(rng.spawn(2), np.asarray(start, dtype=float), sampler)
-    for good, draws in refills(state, sampler, model, pool, steps):
+    for good, draws in refills(state, sampler, model, target_of(model, pool), pool, steps):
         state.commit(good)
         if state.diverged:
             raise DivergedError([Divergence(state.diverged, state.done, 0)], draws[None])

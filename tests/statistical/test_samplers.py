@@ -16,7 +16,9 @@ from scipy.stats import norm
 
 from rarehmm.dispatch import kernel
 from rarehmm.samplers import memory_rows, noise_rows, step
+from rarehmm.samplers.baoab import Baoab
 from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
+from rarehmm.samplers.leimkuhler_matthews import LeimkuhlerMatthews
 from rarehmm.samplers.preconditioned import PreconditionedSgld
 from rarehmm.samplers.sghmc import Sghmc
 from rarehmm.samplers.sgld import Sgld
@@ -85,7 +87,27 @@ def underdamped(h, c):
     return Case(Underdamped(h, c), A, np.linalg.cholesky(noise))
 
 
-CASES = {"sgld": sgld(0.5), "sghmc": sghmc(0.2, 0.3), "underdamped": underdamped(0.5, 2.0)}
+def baoab(h, friction):
+    """(theta, p): a kick, half a drift, friction and noise, half a drift."""
+    c = math.exp(-friction * h)
+    kick, drift = np.array([[1, 0], [-h, 1]]), np.array([[1, h / 2], [0, 1]])
+    A = drift @ np.diag([1, c]) @ drift @ kick
+    return Case(Baoab(h, friction), A, drift @ np.array([[0], [math.sqrt(1 - c * c)]]))
+
+
+def leimkuhler_matthews(h):
+    """(theta, last noise)."""
+    half = math.sqrt(h) / 2
+    return Case(LeimkuhlerMatthews(h), np.array([[1 - h / 2, half], [0, 0]]), np.array([[half], [1]]))
+
+
+CASES = {
+    "sgld": sgld(0.5),
+    "sghmc": sghmc(0.2, 0.3),
+    "underdamped": underdamped(0.5, 2.0),
+    "baoab": baoab(0.7, 1.5),
+    "leimkuhler_matthews": leimkuhler_matthews(0.6),
+}
 
 
 @pytest.mark.jit
@@ -123,6 +145,8 @@ def test_a_constant_metric_keeps_its_exact_stationary_law():
 def test_known_forms():
     assert CASES["sgld"].variance == pytest.approx(1 / (1 - 0.5 / 4))
     assert sghmc(0.5, 1.0).variance == pytest.approx(sgld(0.5).variance)  # with friction 1 it is SGLD
+    assert baoab(0.7, 1.5).variance == pytest.approx(1.0)  # exact for any step
+    assert leimkuhler_matthews(0.6).variance == pytest.approx(1.0)
     assert underdamped(1e-3, 2.0).variance == pytest.approx(1.0, abs=1e-3)
 
 

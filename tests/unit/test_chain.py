@@ -8,10 +8,12 @@ import rarehmm as rh
 from rarehmm.chains import DivergedError, gradient_estimates, run, target_of, workspace
 from rarehmm.designs import Design, pooled
 from rarehmm.designs.uniform import uniform
-from rarehmm.gradients import window_gradients
+from rarehmm.gradients import changes, freeze, frozen_gradient, window_gradients
 from rarehmm.kernels.chain import estimates
+from rarehmm.mode import Mode
 from rarehmm.pool import Pool
 from rarehmm.samplers import memory_rows, noise_rows, step
+from rarehmm.samplers.baoab import Baoab
 from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
 from rarehmm.samplers.preconditioned import PreconditionedSgld
 from rarehmm.samplers.sghmc import Sghmc
@@ -48,8 +50,8 @@ def every_estimate(model, pool, theta, N):
     """The estimate (N, d) that each window would give if all lanes of a step drew it."""
     room, out = pool.room(), np.empty((N, model.size))
     pool.gather(np.repeat(np.arange(N)[:, None], len(pool.row), axis=1), room)
-    point, sums, work, _ = workspace(model, pool.n)
-    estimates(model.family, target_of(model), room, theta, point, sums, work, out)
+    point, sums, work = workspace(model, pool)
+    estimates(model.family, target_of(model, pool), room, theta, point, sums, work, out)
     return out
 
 
@@ -78,6 +80,54 @@ def test_each_estimate_is_the_weighted_gradient_of_its_window(family, start):
     design = random_design(np.random.default_rng(2), model.size, windows.count)
     found = every_estimate(model, Pool(model, series, windows, design, 2), theta, windows.count)
     np.testing.assert_allclose(found, prior + each / design.probabilities.T, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("start", [None, "given"])
+@pytest.mark.parametrize("family", [*FAMILIES, Pair()], ids=lambda f: type(f).__name__)
+def test_frozen_statistics_leave_the_estimate_unbiased_and_less_to_chance(family, start):
+    """The same by enumeration, away from the point at which the control variate was taken."""
+    model, series, _, theta = setting(family, start)
+    windows, N = Windows(series, 2, 61), 13
+    frozen, design = freeze(model, theta, series, windows), random_design(np.random.default_rng(1), 1, N)
+    there = theta + 0.02 * np.random.default_rng(2).standard_normal(model.size)
+    pools = [Pool(model, series, windows, design, 3, frozen=f) for f in (frozen, None)]
+    with_control, without = (every_estimate(model, pool, there, N) for pool in pools)
+    exact = rh.log_posterior(model, there, series)[1]
+    np.testing.assert_allclose(design.probabilities[0] @ with_control, exact, rtol=1e-8, atol=1e-8)
+    errors = [design.probabilities[0] @ ((found - exact) ** 2).sum(1) for found in (with_control, without)]
+    assert errors[0] < 0.05 * errors[1]
+
+
+def test_a_whitened_chain_is_its_steps_one_by_one():
+    """Coordinates of a mode, control variates, and more windows the farther from the mode."""
+    model, series, windows, theta = setting(rh.Gaussian(), T=200, lengths=(80, 120))
+    L = np.linalg.cholesky(np.eye(12) * 0.02 + 0.005)
+    mode = Mode(model, theta, 0.0, np.eye(12), L, True, [])
+    frozen = freeze(model, theta, series, windows)
+    pool = Pool(model, series, windows, uniform(windows), 20, frozen=frozen, memory=200_000)
+    start = theta + L @ np.linspace(-4, 3, 12)
+    found = run(np.random.default_rng(3), Baoab(0.1), model, pool, start, 12, mode=mode)[0]
+
+    streams = np.random.default_rng(3).spawn(1)[0].spawn(2)
+    z, memory, draws, counts = np.linspace(-4, 3, 12), np.zeros((1, 12)), [], []
+    while len(draws) < 12:
+        m = min(pool.ahead, 12 - len(draws))
+        sets = min(pool.ahead, 2 * m + min(100, pool.ahead))
+        drawn, noise, at = pool.draw(streams[0], sets), streams[1].standard_normal((m, 1, 12)), 0
+        for xi in noise:
+            count = int(np.ceil(min(100, pool.ahead, max(1.0, z @ z / 12))))
+            if at + count > sets:
+                break
+            here = theta + L @ z
+            left = changes(model, here, series, windows, frozen)[drawn[at : at + count].ravel()]
+            gradient = model.log_prior_gradient(here) + frozen_gradient(model, here, frozen, frozen.total)
+            gradient = gradient + windows.count * left.mean(0)
+            at += count
+            step(Baoab(0.1), z, L.T @ gradient, xi, memory, np.zeros(12))
+            draws.append(theta + L @ z)
+            counts.append(count)
+    assert len(set(counts)) > 1
+    np.testing.assert_allclose(found, draws, rtol=1e-8, atol=1e-8)
 
 
 def by_hand(rng, sampler, model, pool, each, theta, steps):
@@ -210,13 +260,13 @@ def test_a_checkpoint_of_another_run_or_a_damaged_one_is_refused(tmp_path):
     model, series, windows, theta = setting(rh.Gaussian())
     pool, file = Pool(model, series, windows, uniform(windows), 2), tmp_path / "run.npz"
     run(np.random.default_rng(3), Sgld(1e-3), model, pool, theta, 20, checkpoint=file)
-    for changes, words in (
+    for change, words in (
         ({"seed": 4}, "start or seed"),
         ({"sampler": Sgld(1e-4)}, "sampler"),
         ({"steps": 21}, "steps"),
         ({"pool": Pool(model, series, windows, uniform(windows), 3)}, "windows"),
     ):
-        use = {"seed": 3, "sampler": Sgld(1e-3), "steps": 20, "pool": pool, **changes}
+        use = {"seed": 3, "sampler": Sgld(1e-3), "steps": 20, "pool": pool, **change}
         with pytest.raises(ValueError, match=f"another run: {words} differ"):
             run(np.random.default_rng(use["seed"]), use["sampler"], model, use["pool"], theta, use["steps"],
                 checkpoint=file)  # fmt: skip

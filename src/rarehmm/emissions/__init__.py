@@ -19,6 +19,8 @@ kernels, on lanes of 16 doubles:
   the old ones, the expected counts (K,) and sums of the statistics (K, Q), and the prior of each parameter;
 * ``conditional(rng, phi, counts, sums, priors)``, for Gibbs sampling, with the same arguments: a draw of the
   parameters (K, P) given which observations belong to which state;
+* ``complete_score(family, count, sums, hat, c)``, if there are statistics: the score of a state in terms of their sums
+  (n or expected n of them, taken at other parameters, whose constants are ``hat``): the control variate of chains;
 * ``estimate(y, weight)``, to start from labels: parameters (P,) of one state from its observations (n,), weighted.
 
 A missing observation (NaN) never reaches these functions' results.  Coordinates, Jacobians, gradients, priors,
@@ -78,6 +80,13 @@ def log_density(family: Any, y: Any, c: Any) -> Any:
 def score(family: Any, y: Any, c: Any) -> Any:
     """Derivatives of the log density in phi, a tuple of P."""
     raise TypeError(f"{type(family).__name__} has no score: attach one with @compiled(score, ...)")
+
+
+@generic
+def complete_score(family: Any, count: Any, sums: Any, hat: Any, c: Any) -> Any:
+    """Score of a state, a tuple of P, from the count and the sums of statistics of observations that are known to be
+    its own; the statistics were taken at ``hat``, what ``prepare`` returned there.  None by default."""
+    return ()
 
 
 @generic

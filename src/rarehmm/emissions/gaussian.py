@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rarehmm.dispatch import compiled
-from rarehmm.emissions import Parameter, log_density, prepare, score, statistics
+from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
 from rarehmm.priors import (
     Prior,
     best_mean,
@@ -83,3 +83,10 @@ def _(family: Gaussian, y: Any, c: Any) -> Any:
 def _(family: Gaussian, y: Any, c: Any) -> Any:
     z = y - c[0]
     return z, z * z
+
+
+@compiled(complete_score, Gaussian)
+def _(family: Gaussian, count: Any, sums: Any, hat: Any, c: Any) -> Any:
+    shift = c[0] - hat[0]
+    squares = sums[1] - 2.0 * shift * sums[0] + shift * shift * count
+    return (sums[0] - shift * count) * c[1], 0.5 * (squares * c[1] - count) * c[1]

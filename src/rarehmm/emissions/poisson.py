@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from rarehmm.dispatch import compiled
-from rarehmm.emissions import Parameter, log_density, prepare, score, statistics
+from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
 from rarehmm.priors import Prior, best_rate, draw_rate, rate
 from rarehmm.series import COUNTS, Array, Domain, IntArray
 
@@ -63,3 +63,8 @@ def _(family: Poisson, y: Any, c: Any) -> Any:
 @compiled(statistics, Poisson)
 def _(family: Poisson, y: Any, c: Any) -> Any:
     return (y,)
+
+
+@compiled(complete_score, Poisson)
+def _(family: Poisson, count: Any, sums: Any, hat: Any, c: Any) -> Any:
+    return (sums[0] * c[2] - count,)

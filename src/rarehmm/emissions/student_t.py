@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rarehmm.dispatch import compiled
-from rarehmm.emissions import Parameter, log_density, prepare, score, statistics
+from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
 from rarehmm.priors import Prior, best_mean, best_variance, location, mean_and_variance, squared_scale
 from rarehmm.series import REALS, Array, Domain, IntArray
 
@@ -81,3 +81,10 @@ def _(family: StudentT, y: Any, c: Any) -> Any:
     z = y - c[0]
     u = (family.nu + 1.0) / (family.nu + z * z * c[1])  # expected precision weight given y
     return u, u * z, u * z * z
+
+
+@compiled(complete_score, StudentT)
+def _(family: StudentT, count: Any, sums: Any, hat: Any, c: Any) -> Any:
+    shift = c[0] - hat[0]
+    squares = sums[2] - 2.0 * shift * sums[1] + shift * shift * sums[0]
+    return (sums[1] - shift * sums[0]) * c[1], 0.5 * (squares * c[1] - count) * c[1]

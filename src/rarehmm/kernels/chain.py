@@ -2,6 +2,10 @@
 
 A step unpacks theta, carries messages through the windows of this step, sums their gradients with weights, adds the
 slope of the log prior and calls the sampler's ``step``.  Everything is worked out from theta anew, in O(K^3) at most.
+
+With a mode, the sampler moves a whitened position z, theta = centre + factor z; with frozen statistics t_n of each
+window, the gradient is s(theta; total) + sum over windows of w [g_n(theta) - s(theta; t_n)], where s, the complete-data
+score, is linear in the statistics: one evaluation a step, of the total less the weighted statistics of the windows.
 """
 
 import math
@@ -10,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rarehmm.dispatch import inner, kernel, specialise
-from rarehmm.emissions import prepare
+from rarehmm.emissions import complete_score, prepare
 from rarehmm.kernels.messages import Group, backward, forward, smooth
-from rarehmm.lanes import LANES, lane_sum, load, splat, store
+from rarehmm.lanes import LANES, lane_sum, load, splat, store, take
 from rarehmm.samplers import step
 from rarehmm.series import Array, BoolArray, IntArray
 
@@ -22,31 +26,41 @@ class Target(NamedTuple):
 
     ``logs`` (P,): which parameters are logarithms; ``prior`` (P, 5): slope of their log prior in theta, coefficients of
     x^-2, ..., x^2; ``concentration`` of the Dirichlet prior; ``expanded``: whether transitions are expanded means;
-    ``reference`` (K,): else the entry of each row that log ratios refer to; ``row``, ``column`` (d,): state and
-    parameter, or entry of the transition matrix, of each component; ``stationary``: whether sequences start from the
-    stationary law, else from ``start`` (K,); ``bounds`` (2, d) and ``power`` (d,) of the coordinates.
+    ``row``, ``column`` (d,): state and parameter, or entry of the transition matrix, of each component; ``stationary``:
+    whether sequences start from the stationary law, else from ``start`` (K,); ``bounds`` (2, d) and ``power`` (d,) of
+    the coordinates.
+
+    ``centre`` (d,) and ``factor`` (d, d) of the whitened position, if ``whitened``; then a step uses up to ``growth``
+    times as many windows, in proportion to the square of the distance from the centre.  ``total`` (C,) and ``hat``
+    (K, .): frozen statistics of all windows and the constants they were taken at; none if C is 0.
     """
 
     logs: BoolArray
     prior: Array
     concentration: float
     expanded: bool
-    reference: IntArray
     row: IntArray
     column: IntArray
     stationary: bool
     start: Array
     bounds: Array
     power: Array
+    whitened: bool
+    centre: Array
+    factor: Array
+    growth: float
+    total: Array
+    hat: Array
 
 
 class Gathered(NamedTuple):
-    """Windows of m steps, G groups of lanes each, LANES last.
+    """m sets of windows, a step uses one or more; G groups of lanes each, LANES last.
 
     ``y`` (m, G, n, D); ``begin``, ``steps``, ``weight`` (m, G, 1) as in ``Group``, the weight 1 / (S q); ``shortest``
     (m, G) core of a group; ``fresh`` (m, G): whether a sequence begins with one of its cores; ``owner`` (G, LANES): the
     only component that a lane feeds, -1 for all, -2 for none; ``owners`` (G, 2): first and last (exclusive) component
-    of a group.  The core is [buffer, buffer + length).
+    of a group.  The core is [buffer, buffer + length).  ``left``, ``right`` (m, G, K): messages at the ends of the
+    buffers, ``control`` (m, C): weighted sum of the frozen statistics; with m = 0 and C = 0 if there are none.
     """
 
     y: Array
@@ -59,6 +73,9 @@ class Gathered(NamedTuple):
     owners: IntArray
     buffer: int
     length: int
+    left: Array
+    right: Array
+    control: Array
 
 
 # ---------------------------------------------------------------- drawing and gathering
@@ -80,12 +97,13 @@ def choose(u, row, cumulative, guide, windows):
 
 
 @kernel
-def collect(y, offset, windows, low, high, row, cumulative, size, before, bounds, out):
+def collect(y, offset, windows, low, high, row, cumulative, size, before, bounds, left, right, statistics, out):
     """Copy those windows (m, lanes) that lie in [low, high) from the rows y (n, D) of a series, the first ``offset``.
 
-    ``before`` and ``bounds`` as in ``Windows``.
+    ``before`` and ``bounds`` as in ``Windows``; ``left``, ``right`` (N, K) and ``statistics`` (N, C) are frozen.
     """
     n, D = out.y.shape[2:4]
+    K, C = left.shape[1], statistics.shape[1]
     for at in range(windows.shape[0]):
         for lane in range(windows.shape[1]):
             window = windows[at, lane]
@@ -115,6 +133,12 @@ def collect(y, offset, windows, low, high, row, cumulative, size, before, bounds
             out.weight[at, g, 0, w] = 1.0 / (size * (cumulative[r, window + 1] - cumulative[r, window]))
             out.shortest[at, g] = min(out.shortest[at, g], length)
             out.fresh[at, g] |= begin == out.buffer
+            if C > 0:
+                for k in range(K):
+                    out.left[at, g, k, w] = left[window, k]
+                    out.right[at, g, k, w] = right[window, k]
+                for i in range(C):
+                    out.control[at, i] += out.weight[at, g, 0, w] * statistics[window, i]
 
 
 # ---------------------------------------------------------------- from theta to parameters
@@ -262,7 +286,7 @@ def add_start(owner, w, target, point, theta, sums, room, gradient):
 
 
 class Room(NamedTuple):
-    """What a chain works in: messages of a group, and arrays (K,), (K, K), (2, K), (K, K)."""
+    """What a chain works in: messages of a group, and arrays (K,), (K, K), (2, K), (K, K), (C,), (2, d)."""
 
     p: Array
     a: Array
@@ -274,70 +298,155 @@ class Room(NamedTuple):
     left: Array
     u: Array
     pull: Array
+    frozen: Array
+    vectors: Array
+
+
+def add_scores(scores: Any, k: int, K: int, phi: Array, logs: BoolArray, gradient: Array) -> None:
+    """Add the scores of state k, a tuple of P, to the gradient."""
+    for i in range(len(scores)):
+        gradient[i * K + k] += scores[i] * (phi[k, i] if logs[i] else 1.0)
+
+
+def _add_nothing(scores: Any, k: Any, K: Any, phi: Any, logs: Any, gradient: Any) -> None:
+    return None
+
+
+specialise(add_scores, add_scores, lambda scores, *rest: add_scores if len(scores) else _add_nothing)
+
+
+@inner
+def add_frozen(family, target, theta, point, sums, room, gradient):
+    """Add the complete-data score of the statistics room.frozen (C,): counts, sums, transitions, first states."""
+    K = len(room.law)
+    t = room.frozen
+    Q = (len(t) - K * K - 2 * K) // K
+    template = prepare(family, point.phi[0])
+    for k in range(K):
+        own = t[K + k * Q : K + k * Q + Q]
+        hat, here = take(template, target.hat, k), take(template, point.c, k)
+        add_scores(complete_score(family, t[k], own, hat, here), k, K, point.phi, target.logs, gradient)
+        sums.first[k, 0] = t[K * (1 + Q) + K * K + k]
+    pairs = t[K * (1 + Q) : K * (1 + Q) + K * K]
+    for i in range(point.phi.size, len(theta)):
+        j, k = target.row[i], target.column[i]
+        total = 0.0
+        for m in range(K):
+            total += pairs[j * K + m]
+        value = pairs[j * K + k] - point.transition[j, k] * total
+        gradient[i] += value / theta[i] if target.expanded else value
+    if target.stationary:
+        add_start(-1, 0, target, point, theta, sums, room, gradient)
 
 
 @kernel
-def estimate(family, target, gathered, at, theta, point, sums, room, gradient):
-    """The gradient (d,) of the log posterior at theta, estimated from the windows of step ``at``."""
-    K = len(room.law)
+def estimate(family, target, gathered, at, count, theta, point, sums, room, gradient):
+    """The gradient (d,) of the log posterior at theta, estimated from the sets at, ..., at + count - 1 of windows."""
+    K, d = len(room.law), len(theta)
     last = gathered.buffer + gathered.length
     n = last + gathered.buffer
     unpack(family, target, theta, point)
     eliminate(point.transition, room.left, room.law)
     for k in range(K):
         point.start[k] = room.law[k] if target.stationary else target.start[k]
-    for i in range(len(theta)):
-        gradient[i] = prior_slope(i, target, point, theta)
-    separate, fresh = gathered.owner[0, 0] >= 0, False
+    for i in range(d):
+        gradient[i] = 0.0
+    separate, fresh, warm = gathered.owner[0, 0] >= 0, False, len(gathered.left) > 0
     clear(sums)
-    for q in range(len(gathered.owner)):
-        g = Group(
-            gathered.y[at, q], gathered.begin[at, q], gathered.steps[at, q], gathered.weight[at, q],
-            room.p, room.a, room.scale, room.top, room.b, room.pb,
-        )  # fmt: skip
-        for k in range(K):
-            store(g.a, (0, k), splat(room.law[k]))
-            store(g.b, (0, k), splat(1.0))
-        forward(family, point, g, gathered.buffer, last, n, 4)
-        backward(point, g, last, n, 4)
-        smooth(family, point, g, gathered.buffer, last, gathered.shortest[at, q], sums, False, False)
-        fresh |= gathered.fresh[at, q]
-        if separate:
-            owner = load(gathered.owner, (q,))
-            for i in range(gathered.owners[q, 0], gathered.owners[q, 1]):
-                gradient[i] += lane_sum(np.where(owner == float(i), slope(i, target, point, theta, sums), 0.0))
-            if gathered.fresh[at, q] and target.stationary:
-                for w in range(LANES):
-                    if gathered.begin[at, q, 0, w] == gathered.buffer:
-                        add_start(gathered.owner[q, w], w, target, point, theta, sums, room, gradient)
-            clear(sums)
+    for row in range(at, at + count):
+        for q in range(len(gathered.owner)):
+            g = Group(
+                gathered.y[row, q], gathered.begin[row, q], gathered.steps[row, q], gathered.weight[row, q],
+                room.p, room.a, room.scale, room.top, room.b, room.pb,
+            )  # fmt: skip
+            for k in range(K):
+                store(g.a, (0, k), load(gathered.left, (row, q, k)) if warm else splat(room.law[k]))
+                store(g.b, (0, k), load(gathered.right, (row, q, k)) if warm else splat(1.0))
+            forward(family, point, g, gathered.buffer, last, n, 4)
+            backward(point, g, last, n, 4)
+            smooth(family, point, g, gathered.buffer, last, gathered.shortest[row, q], sums, False, False)
+            fresh |= gathered.fresh[row, q]
+            if separate:
+                owner = load(gathered.owner, (q,))
+                for i in range(gathered.owners[q, 0], gathered.owners[q, 1]):
+                    gradient[i] += lane_sum(np.where(owner == float(i), slope(i, target, point, theta, sums), 0.0))
+                if gathered.fresh[row, q] and target.stationary:
+                    for w in range(LANES):
+                        if gathered.begin[row, q, 0, w] == gathered.buffer:
+                            add_start(gathered.owner[q, w], w, target, point, theta, sums, room, gradient)
+                clear(sums)
     if not separate:
-        for i in range(len(theta)):
+        for i in range(d):
             gradient[i] += lane_sum(slope(i, target, point, theta, sums))
         if fresh and target.stationary:
             for k in range(K):
                 sums.first[k, 0] = lane_sum(load(sums.first, (k,)))
             add_start(-1, 0, target, point, theta, sums, room, gradient)
+    C = len(target.total)
+    for i in range(C):
+        total = 0.0
+        for row in range(at, at + count):
+            total += gathered.control[row, i]
+        room.frozen[i] = target.total[i] - total / count
+    for i in range(d):
+        gradient[i] = gradient[i] / count + prior_slope(i, target, point, theta)
+    if C > 0:
+        if len(target.hat) > 0:
+            add_frozen(family, target, theta, point, sums, room, gradient)
+        else:
+            for i in range(d):
+                gradient[i] += room.frozen[i]
 
 
 @kernel
 def estimates(family, target, gathered, theta, point, sums, room, out):
-    """Gradient estimates (m, d), one from the windows of each step, all at the same theta (d,)."""
+    """Gradient estimates (m, d), one from each set of windows, all at the same theta (d,)."""
     for at in range(len(out)):
-        estimate(family, target, gathered, at, theta, point, sums, room, out[at])
+        estimate(family, target, gathered, at, 1, theta, point, sums, room, out[at])
+
+
+@inner
+def locate(target, position, theta):
+    """theta (d,) of a position."""
+    for i in range(len(theta)):
+        theta[i] = position[i]
+        if target.whitened:
+            theta[i] = target.centre[i]
+            for j in range(i + 1):
+                theta[i] += target.factor[i, j] * position[j]
 
 
 @kernel
-def run_chain(sampler, family, target, gathered, noise, theta, memory, point, sums, room, gradient, draws):
-    """A step for each row of draws (m, d), which gets theta after it; theta and memory are left where the chain stands.
+def run_chain(sampler, family, target, gathered, sets, noise, position, memory, point, sums, room, draws):
+    """A step for each row of draws (m, d), which gets theta after it, as long as the ``sets`` of windows last.
 
-    Returns how many steps were good: the chain stops where a component leaves its bounds, or is NaN.
+    Position and memory are left where the chain stands.  Returns how many steps were good, and whether the chain is
+    well: it stops where a component leaves its bounds, or is NaN.
     """
-    for at in range(len(draws)):
-        estimate(family, target, gathered, at, theta, point, sums, room, gradient)
-        step(sampler, theta, gradient, noise[at], memory, target.power)
-        for i in range(len(theta)):
+    theta, gradient = room.vectors
+    d, at = len(position), 0
+    for t in range(len(draws)):
+        count = 1
+        if target.growth > 1.0:
+            square = 0.0
+            for i in range(d):
+                square += position[i] * position[i]
+            count = math.ceil(min(target.growth, max(1.0, square / d)))
+        if at + count > sets:
+            return t, True
+        locate(target, position, theta)
+        estimate(family, target, gathered, at, count, theta, point, sums, room, gradient)
+        at += count
+        if target.whitened:  # L' g, in place
+            for j in range(d):
+                total = 0.0
+                for i in range(j, d):
+                    total += target.factor[i, j] * gradient[i]
+                gradient[j] = total
+        step(sampler, position, gradient, noise[t], memory, target.power)
+        locate(target, position, theta)
+        for i in range(d):
             if not target.bounds[0, i] <= theta[i] <= target.bounds[1, i]:
-                return at
-            draws[at, i] = theta[i]
-    return len(draws)
+                return t, False
+            draws[t, i] = theta[i]
+    return len(draws), True

@@ -1,29 +1,33 @@
 """Each window on its own: lanes are windows, read with their buffers, the sums of every window kept apart."""
 
 from rarehmm.dispatch import kernel
-from rarehmm.kernels.full_pass import fill
+from rarehmm.kernels.full_pass import fill, get
 from rarehmm.kernels.messages import backward, forward, smooth
 from rarehmm.lanes import LANES, splat, store
 
 
 @kernel
-def window_pass(family, point, law, buffer, length, y, layout, g, sums, scores, pairs, counts, first):
-    """Expected scores (n, K, P), transitions (n, K, K), counts and first states (n, K) of the n windows of a chunk.
+def window_pass(family, point, left, right, buffer, length, y, layout, g, sums, scores, pairs, counts, first, parts):
+    """Expected scores (n, K, P), transitions (n, K, K), counts and first states (n, K), statistics (n, K, Q) of the n
+    windows of a chunk.
 
-    Messages start from ``law`` (K,) at the left end of the buffer and from ones at the right end.
+    Messages start from ``left`` (n, K) at the left end of the buffer and from ``right`` (n, K) at the right end.
     """
     K, P = scores.shape[1:]
+    Q = parts.shape[2]
     last = buffer + length
     n = last + buffer
     for low in range(0, len(layout.first), LANES):
         shortest = fill(y, layout, low, buffer, n, g)
+        get(left, low, g.a, 0)
+        get(right, low, g.b, 0)
         for k in range(K):
-            store(g.a, (0, k), splat(law[k]))
-            store(g.b, (0, k), splat(1.0))
             store(sums.counts, (k,), splat(0.0))
             store(sums.first, (k,), splat(0.0))
             for i in range(P):
                 store(sums.scores, (k, i), splat(0.0))
+            for i in range(Q):
+                store(sums.statistics, (k, i), splat(0.0))
             for j in range(K):
                 store(sums.pairs, (k, j), splat(0.0))
         forward(family, point, g, buffer, last, n, 4)
@@ -35,5 +39,7 @@ def window_pass(family, point, law, buffer, length, y, layout, g, sums, scores, 
                 first[low + w, k] = sums.first[k, w]
                 for i in range(P):
                     scores[low + w, k, i] = sums.scores[k, i, w]
+                for i in range(Q):
+                    parts[low + w, k, i] = sums.statistics[k, i, w]
                 for j in range(K):
                     pairs[low + w, k, j] = sums.pairs[k, j, w] * point.transition[k, j]
