@@ -1,0 +1,206 @@
+r"""Importance sampling from the Laplace approximation, and from proposals that learn: exact, in forward passes alone.
+
+In cube-root coordinates the posterior is nearly Gaussian: :math:`\phi = (P_{jk} / P_{jr})^{1/3}`, :math:`s^{-2/3}`,
+:math:`\lambda^{1/3}`, and means as they are.  With :math:`\theta = 3 t \log \phi`, t = 1 or -1, the log density gains
+:math:`\sum \log (3 / \phi)`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.special import gammaln, logsumexp
+
+from rarehmm.mode import Mode, metric
+from rarehmm.model import Model
+from rarehmm.passes import log_likelihood, log_posterior
+from rarehmm.priors import InverseGamma
+from rarehmm.series import Array, IntArray, Series
+from rarehmm.transitions import AdditiveLogRatio
+
+DEGREES = 4.0  # of freedom of the proposals
+
+
+class Roots:
+    """Cube-root coordinates of a model around its mode: ``power`` t (d,), 0 where a coordinate stays as it is."""
+
+    def __init__(self, mode: Mode, series: Series, threads: int | None = None) -> None:
+        self.model, self.series, self.threads = mode.model, series, threads
+        self.power = powers(mode.model)
+        self.rooted = self.power != 0
+        self.centre, self.factor = self._mode(self.roots(mode.theta), mode)
+
+    def roots(self, theta: Array) -> Array:
+        return np.where(self.rooted, np.exp(np.where(self.rooted, self.power * theta / 3, 0.0)), theta)
+
+    def theta(self, phi: Array) -> Array:
+        return np.where(self.rooted, 3 * self.power * np.log(np.where(self.rooted, phi, 1.0)), phi)
+
+    def log_density(self, phi: Array) -> float:
+        """Log posterior density of phi (d,); minus infinity outside."""
+        if (phi[self.rooted] <= 0).any():
+            return -np.inf
+        theta = self.theta(phi)
+        low, high = self.model.bounds
+        if not ((theta >= low) & (theta <= high)).all():
+            return -np.inf
+        value = log_likelihood(self.model, self.model.unpack(theta), self.series, threads=self.threads)
+        return value + self.model.log_prior(theta) + float(np.log(3 / phi[self.rooted]).sum())
+
+    def slope(self, phi: Array) -> Array:
+        """Gradient (d,) of ``log_density``."""
+        g = log_posterior(self.model, self.theta(phi), self.series, threads=self.threads)[1]
+        inverse = np.divide(1.0, phi, out=np.zeros(len(phi)), where=self.rooted)
+        return np.where(self.rooted, 3 * self.power * inverse * g - inverse, g)
+
+    def _mode(self, phi: Array, mode: Mode) -> tuple[Array, Array]:
+        """The mode in these coordinates by Newton's method, and the factor of the inverse Hessian there."""
+        scale = np.where(self.rooted, 3 * self.power / np.where(self.rooted, phi, 1.0), 1.0)
+        hessian = scale[:, None] * mode.hessian * scale - np.diag(np.where(self.rooted, phi, np.inf) ** -2.0)
+        factor, _ = metric(hessian)
+        for _ in range(4):
+            slope = factor.T @ self.slope(phi)
+            if np.abs(slope).max() < 1e-2:
+                break
+            move = factor @ (slope / max(1.0, float(np.abs(slope).max())))
+            while (phi[self.rooted] + move[self.rooted] <= 0.5 * phi[self.rooted]).any():
+                move = move / 2
+            phi = phi + move
+        d = len(phi)
+        rows = np.empty((d, d))
+        for i in range(d):
+            step = np.zeros(d)
+            step[i] = 1e-3 * phi[i] if self.rooted[i] else 1e-2 * np.linalg.norm(mode.factor[i])
+            rows[i] = (self.slope(phi - step) - self.slope(phi + step)) / (2 * step[i])
+        factor, _ = metric((rows + rows.T) / 2)
+        better = phi + factor @ (factor.T @ self.slope(phi))
+        return better if self.log_density(better) > self.log_density(phi) else phi, factor
+
+
+def powers(model: Model) -> Array:
+    """t of each coordinate: -1 for variances (inverse gamma priors), 1 for rates and transitions, 0 for the rest.
+
+    Where a prior has too little mass for the density of a root to fall off at 0, the logarithm stays.
+    """
+    kinds = []
+    for log, prior in zip(model.as_logs, model.priors.emission, strict=True):
+        enough = getattr(prior, "shape", 0.0) > 1 / 3
+        kinds.append((-1.0 if isinstance(prior, InverseGamma) else 1.0) if log and enough else 0.0)
+    transitions = isinstance(model.coordinates, AdditiveLogRatio) and model.priors.transition.concentration > 1 / 3
+    size = model.coordinates.size(model.n_states)
+    return np.concatenate([np.repeat(kinds, model.n_states), np.full(size, float(transitions))])
+
+
+class Weighted(NamedTuple):
+    """Points theta (n, d) with log weights (n,), out of ``drawn`` of which the others had no density; and the effective
+    size of the last round on its own, as a share."""
+
+    theta: Array
+    log_weights: Array
+    drawn: int
+    last_share: float
+
+    @property
+    def weights(self) -> Array:
+        return np.asarray(np.exp(self.log_weights - logsumexp(self.log_weights)))
+
+    @property
+    def effective(self) -> float:
+        """Effective number of draws."""
+        return effective(self.log_weights)
+
+    @property
+    def evidence(self) -> float:
+        """Log of the integral of the unnormalised posterior."""
+        return float(logsumexp(self.log_weights) - np.log(self.drawn))
+
+    def resample(self, rng: np.random.Generator, size: int) -> Array:
+        """Equally weighted draws (size, d), systematically."""
+        at = (np.arange(size) + rng.random()) / size
+        return self.theta[np.minimum(np.searchsorted(np.cumsum(self.weights), at), len(self.theta) - 1)]
+
+
+def effective(log_weights: Array) -> float:
+    """(sum w)^2 / sum w^2."""
+    return float(np.exp(2 * logsumexp(log_weights) - logsumexp(2 * log_weights)))
+
+
+class Proposal(NamedTuple):
+    """A mixture of Student-t laws with the shares, means and factors given."""
+
+    shares: list[float]
+    means: list[Array]
+    factors: list[Array]
+
+    def draw(self, rng: np.random.Generator, size: int) -> Array:
+        kind: IntArray = rng.choice(len(self.shares), size, p=self.shares)
+        d = len(self.means[0])
+        noise = rng.standard_normal((size, d)) / np.sqrt(rng.chisquare(DEGREES, size) / DEGREES)[:, None]
+        return np.array([self.means[k] + self.factors[k] @ e for k, e in zip(kind, noise, strict=True)])
+
+    def log_density(self, x: Array) -> Array:
+        d = x.shape[1]
+        norm = gammaln((DEGREES + d) / 2) - gammaln(DEGREES / 2) - d / 2 * np.log(DEGREES * np.pi)
+        parts = []
+        for share, mean, factor in zip(*self, strict=True):
+            square = (solve_triangular(factor, (x - mean).T, lower=True) ** 2).sum(0)
+            logs = norm - np.log(np.diag(factor)).sum() - (DEGREES + d) / 2 * np.log1p(square / DEGREES)
+            parts.append(np.log(share) + logs)
+        return np.asarray(logsumexp(parts, axis=0))
+
+
+def laplace_importance(rng: np.random.Generator, roots: Roots, size: int = 200) -> Weighted:
+    """Points from the Gaussian at the mode in cube-root coordinates, weighted to the posterior."""
+    z = rng.standard_normal((size, len(roots.centre)))
+    phi = roots.centre + z @ roots.factor.T
+    logs = np.array([roots.log_density(x) for x in phi])
+    constant = np.log(np.diag(roots.factor)).sum() + len(roots.centre) / 2 * np.log(2 * np.pi)
+    log_weights = logs + (z**2).sum(1) / 2 + constant
+    inside = np.isfinite(log_weights)
+    return Weighted(roots.theta(phi[inside]), log_weights[inside], size, effective(log_weights[inside]) / size)
+
+
+def adaptive_importance(
+    rng: np.random.Generator, roots: Roots, wanted: float = 1000.0, rounds: tuple[int, ...] = (400, 400, 400, 800)
+) -> Weighted:
+    """Proposals that learn: after each round a Student-t law is fitted to all points so far; weights are the posterior
+    over the mixture of all proposals (deterministic mixture).  Goes on until the effective size is ``wanted``, at most
+    three rounds beyond the plan unless they help.
+    """
+    d, unit = len(roots.centre), np.eye(len(roots.centre))
+    proposals = [Proposal([1.0], [np.zeros(d)], [1.05 * unit])]
+    points, logs, sizes = np.empty((0, d)), np.empty(0), np.empty(0)
+    constant = np.log(np.diag(roots.factor)).sum()
+    number = 0
+    while True:
+        size = rounds[min(number, len(rounds) - 1)]
+        new = proposals[-1].draw(rng, size)
+        fresh = np.array([roots.log_density(roots.centre + roots.factor @ u) for u in new]) + constant
+        own = effective((fresh - proposals[-1].log_density(new))[np.isfinite(fresh)]) / size
+        points, logs, sizes = np.vstack([points, new]), np.append(logs, fresh), np.append(sizes, size)
+        shares = np.log(sizes / sizes.sum())
+        mixture = logsumexp([s + p.log_density(points) for s, p in zip(shares, proposals, strict=True)], axis=0)
+        weights, inside = logs - mixture, np.isfinite(logs)
+        number += 1
+        if number >= len(rounds) and (effective(weights[inside]) >= wanted or number >= len(rounds) + 3):
+            theta = roots.theta(roots.centre + points[inside] @ roots.factor.T)
+            return Weighted(theta, weights[inside], len(points), own)
+        mean, covariance = fitted(points[inside], weights[inside])
+        learnt = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
+        proposals.append(Proposal([0.85, 0.15], [mean, np.zeros(d)], [learnt, 1.2 * unit]))
+
+
+def fitted(points: Array, log_weights: Array) -> tuple[Array, Array]:
+    """Mean and covariance of weighted points, weights cut at n^(-1/2) and tempered until they are worth 8 d points;
+    the covariance is drawn towards the identity."""
+    n, d = points.shape
+    logs = np.minimum(log_weights - logsumexp(log_weights), -0.5 * np.log(n))
+    power = 1.0
+    while effective(power * logs) < 8 * d and power > 0.02:
+        power *= 0.8
+    weights = np.exp(power * logs - logsumexp(power * logs))
+    worth = effective(power * logs)
+    mean = weights @ points
+    covariance = (points - mean).T @ ((points - mean) * weights[:, None])
+    share = worth / (worth + 3 * d)
+    return mean, share * covariance + (1 - share) * np.eye(d)

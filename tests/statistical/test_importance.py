@@ -1,0 +1,96 @@
+"""Importance sampling against integrals on a grid and against Gibbs sampling."""
+
+import numpy as np
+import pytest
+from examples import FAMILIES, model_of, parameters_of, series_of
+from scipy.stats import invgamma, norm
+
+import rarehmm as rh
+from rarehmm.importance import Roots, Weighted, adaptive_importance, effective, laplace_importance, powers
+from rarehmm.mode import find_mode
+
+
+def one_state():
+    """K = 1, Gaussian: two parameters, so that everything can be integrated.  Mode, series, log evidence, moments."""
+    model = model_of(rh.Gaussian(), 1)
+    series = rh.Series(np.array([0.3, -1.2, 2.5, 0.9, 1.1, -0.4]))
+    mode = find_mode(model, series, model.parameters([[1.0]], mean=0.5, variance=1.0))
+    mu, e = np.meshgrid(np.linspace(-8, 9, 1001), np.linspace(-3, 7, 1001), indexing="ij")
+    y = series.read(0, 6)[:, 0]
+    logs = norm.logpdf(y[:, None, None], mu, np.exp(e / 2)).sum(0) + norm.logpdf(mu, 0, 10)
+    logs += invgamma.logpdf(np.exp(e), 3, scale=10) + e
+    mass = np.exp(logs)
+    mean = (mass * e).sum() / mass.sum()
+    return mode, series, np.log(mass.sum() * 0.017 * 0.01), mean, (mass * (e - mean) ** 2).sum() / mass.sum()
+
+
+@pytest.mark.jit
+def test_evidence_and_moments_are_those_of_a_grid():
+    mode, series, evidence, mean, variance = one_state()
+    roots = Roots(mode, series)
+    for found in (laplace_importance(np.random.default_rng(0), roots, 4000),
+                  adaptive_importance(np.random.default_rng(1), roots, 2000.0)):  # fmt: skip
+        error = 1 / np.sqrt(found.effective)
+        assert abs(found.evidence - evidence) < 4 * error
+        e = found.theta[:, 1]
+        assert abs(found.weights @ e - mean) < 5 * np.sqrt(variance) * error
+        assert abs(found.weights @ (e - mean) ** 2 - variance) < 8 * variance * error
+    wrong = found._replace(log_weights=found.log_weights + 0.3 * found.theta[:, 1])  # and weights that are off show
+    assert abs(wrong.weights @ wrong.theta[:, 1] - mean) > 5 * np.sqrt(variance) / np.sqrt(wrong.effective)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: type(f).__name__)
+def test_roots_are_a_change_of_coordinates(family):
+    rng = np.random.default_rng(4)
+    model = model_of(family, 2)
+    parameters = parameters_of(rng, model, gap=3.0)
+    series = rh.Series(series_of(rng, model, parameters, 300, missing=0.1))
+    mode = find_mode(model, series, parameters)
+    roots = Roots(mode, series)
+    phi = roots.centre * 1.03
+    theta = roots.theta(phi)
+    np.testing.assert_allclose(roots.roots(theta), phi, rtol=1e-12)
+    jacobian = [np.log(abs((roots.theta(phi * (1 + 1e-6 * (np.arange(len(phi)) == i))) - theta)[i] / (1e-6 * phi[i])))
+                for i in range(len(phi))]  # fmt: skip
+    expected = rh.log_posterior(mode.model, theta, series)[0] + np.sum(jacobian)
+    assert roots.log_density(phi) == pytest.approx(expected, abs=1e-4)
+    for i in range(len(phi)):
+        move = np.zeros(len(phi))
+        move[i] = 1e-5
+        slope = (roots.log_density(phi + move) - roots.log_density(phi - move)) / 2e-5
+        assert roots.slope(phi)[i] == pytest.approx(slope, rel=1e-4, abs=1e-4)
+    assert roots.log_density(np.where(roots.rooted, -phi, phi)) == -np.inf
+    assert np.abs(roots.factor.T @ roots.slope(roots.centre)).max() < 0.05
+
+
+def test_which_coordinates_are_rooted():
+    gaussian = model_of(rh.Gaussian(), 2)
+    np.testing.assert_array_equal(powers(gaussian), [0, 0, -1, -1, 1, 1])
+    np.testing.assert_array_equal(powers(model_of(rh.Poisson(), 2)), [1, 1, 1, 1])
+    thin = rh.Model(rh.Gaussian(), 2, rh.Priors((rh.Normal(0, 1), rh.Flat()), rh.Dirichlet(0.2)))
+    np.testing.assert_array_equal(powers(thin), 0)
+
+
+@pytest.mark.jit
+def test_it_agrees_with_gibbs_sampling_where_the_posterior_is_skewed():
+    model = model_of(rh.Poisson(), 2)
+    truth = model.parameters([[0.95, 0.05], [0.4, 0.6]], rate=[1.0, 6.0])
+    series = rh.Series(rh.simulate(np.random.default_rng(2), model, truth, 150)[0])
+    mode = find_mode(model, series, truth)
+    found = adaptive_importance(np.random.default_rng(0), Roots(mode, series), 3000.0)
+    draws = rh.gibbs(np.random.default_rng(1), mode.model, series, mode.model.unpack(mode.theta), 8000)[200:]
+    batches = draws[: len(draws) // 30 * 30].reshape(30, -1, 4)
+    mean, spread = draws.mean(0), draws.std(0)
+    error = np.hypot(batches.mean(1).std(0) / np.sqrt(30), spread / np.sqrt(found.effective))
+    assert (np.abs(found.weights @ found.theta - mean) < 4 * error).all()
+    second = found.weights @ (found.theta - mean) ** 2
+    errors = np.hypot(((batches - mean) ** 2).mean(1).std(0) / np.sqrt(30), spread**2 * np.sqrt(3 / found.effective))
+    assert (np.abs(second - spread**2) < 4 * errors).all()
+
+
+def test_resampling_keeps_proportions():
+    weighted = Weighted(np.arange(4.0)[:, None], np.log([0.1, 0.2, 0.3, 0.4]), 4, 1.0)
+    draws = weighted.resample(np.random.default_rng(0), 1000)[:, 0]
+    np.testing.assert_allclose(np.bincount(draws.astype(int)), [100, 200, 300, 400], atol=1)
+    assert effective(np.zeros(7)) == pytest.approx(7)
+    assert effective(np.array([0.0, -np.inf])) == pytest.approx(1)
