@@ -157,11 +157,12 @@ def refills(
     state: State, sampler: Any, model: Model, target: Target, pool: Pool, steps: int
 ) -> Iterator[tuple[int, Array]]:
     """Run a chain as far as each refill of the pool goes: how many steps were good, and their draws (m, d)."""
-    gathered, work = pool.room(), workspace(model, pool)
-    kept, rows = np.empty((pool.ahead, model.size)), noise_rows(sampler)
+    spare = int(target.growth) if target.growth > 1 else 0  # steps far from the mode use several sets
+    gathered, work = pool.room(2 * steps + spare), workspace(model, pool)
+    kept, rows = np.empty((min(pool.ahead, steps), model.size)), noise_rows(sampler)
     while state.done < steps and not state.diverged:
         m = min(pool.ahead, steps - state.done)
-        sets = m if target.growth <= 1 else min(pool.ahead, 2 * m + int(target.growth))
+        sets = min(pool.ahead, 2 * m + spare) if spare else m
         pool.fill(state.windows, sets, gathered)
         normals = state.noise.standard_normal((m, rows, model.size))
         with explained(f"{model.name} or {type(sampler).__name__}"):
@@ -238,7 +239,7 @@ class Checkpoint:
 def gradient_estimates(rng: np.random.Generator, model: Model, pool: Pool, theta: Array, count: int) -> Array:
     """Stochastic gradients (count, d) of the log posterior at one theta (d,), as a chain would see them."""
     model.unpack(theta)
-    gathered, target, (point, sums, room) = pool.room(), target_of(model, pool), workspace(model, pool)
+    gathered, target, (point, sums, room) = pool.room(count), target_of(model, pool), workspace(model, pool)
     out = np.empty((count, model.size))
     for low in range(0, count, pool.ahead):
         part = out[low : low + pool.ahead]

@@ -17,6 +17,7 @@ from rarehmm.chains import gradient_estimates
 from rarehmm.designs.uniform import uniform
 from rarehmm.dispatch import cached_files
 from rarehmm.emissions import families
+from rarehmm.exact import draw_states
 from rarehmm.gradients import window_sums
 from rarehmm.model import Priors
 from rarehmm.passes import Pass
@@ -134,6 +135,7 @@ def warm_up() -> None:
         rh.decode(model, point, series)
         rh.log_likelihood(model, model.natural(point.phi, np.eye(2)), series)
         Pass(model, point, series, None, False, back=True).in_logs()
+        draw_states(np.random.default_rng(0), model, point, series)
         windows = Windows(series, 2, 2)
         window_sums(model, point, series, windows)
         pool, theta = rh.Pool(model, series, windows, uniform(windows), 1), model.pack(point)

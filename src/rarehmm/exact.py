@@ -15,7 +15,7 @@ from rarehmm.kernels.sequential import draw_path_back
 from rarehmm.model import Model, Parameters, check_learnable
 from rarehmm.passes import begins, filter_states, log_posterior
 from rarehmm.priors import Flat
-from rarehmm.samplers import memory_rows, noise_rows, step
+from rarehmm.samplers import check_sampler, first_memory, noise_rows, step
 from rarehmm.series import Array, BoolArray, IntArray, Series
 from rarehmm.transitions import ExpandedMean, stationary
 
@@ -157,7 +157,8 @@ def langevin(
     Memory (velocities) begins at zero; the first draw is the one after ``start``; ``watch(step)`` is told of each.
     """
     theta = model.pack(checked_start(rng, model, series, start, steps))
-    memory = np.zeros((memory_rows(sampler), model.size))
+    check_sampler(sampler, model.powers, model.component_names)
+    memory = first_memory(sampler, theta)
     draws = np.empty((steps, model.size))
     for t in range(steps):
         _, slope = log_posterior(model, theta, series, threads=threads)

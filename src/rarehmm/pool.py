@@ -18,7 +18,7 @@ from rarehmm.series import Array, IntArray, Series
 from rarehmm.windows import Windows
 
 SPARSE = 4  # windows for each entry of the guide
-MEMORY = 8 << 20  # bytes: enough that drawing costs little a window, and small enough for a processor's own memory
+MEMORY = 16 << 20  # bytes: enough that a refill costs little a window
 
 
 def distinct(rows: Array) -> tuple[Array, IntArray]:
@@ -99,9 +99,9 @@ class Pool:
         stretch = N if series.in_memory else max(1, CHUNK // windows.length)
         self.stretches = [(low, min(N, low + stretch)) for low in range(0, N, stretch)]  # windows read together
 
-    def room(self) -> Gathered:
-        """Memory for ``ahead`` sets of windows."""
-        m, G, W = self.ahead, len(self.owner), self.windows
+    def room(self, sets: int) -> Gathered:
+        """Memory for so many sets of windows, at most ``ahead``."""
+        m, G, W = min(sets, self.ahead), len(self.owner), self.windows
         y, one = lane_array(m, G, self.n, self.series.n_columns), lane_array
         y[:] = np.nan  # lanes without a window stay so
         shortest, fresh = np.empty((m, G), dtype=np.int64), np.empty((m, G), dtype=bool)

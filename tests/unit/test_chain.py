@@ -48,7 +48,7 @@ def random_design(rng, rows, N):
 
 def every_estimate(model, pool, theta, N):
     """The estimate (N, d) that each window would give if all lanes of a step drew it."""
-    room, out = pool.room(), np.empty((N, model.size))
+    room, out = pool.room(N), np.empty((N, model.size))
     pool.gather(np.repeat(np.arange(N)[:, None], len(pool.row), axis=1), room)
     point, sums, work = workspace(model, pool)
     estimates(model.family, target_of(model, pool), room, theta, point, sums, work, out)

@@ -292,7 +292,7 @@ def test_langevin_knows_which_coordinates_are_positive():
     expected = by_hand(rng, model, series, model.pack(parameters), 20, move)
     draws = exact.langevin(np.random.default_rng(13), ExpandedMeanSgld(h), model, series, parameters, 20)
     np.testing.assert_allclose(draws, expected, rtol=1e-9)
-    with pytest.raises(RuntimeError, match=r"diverged in step \d+: theta\[\d\], expanded\[\d, \d\], is -"):
+    with pytest.raises(ValueError, match=r"variance\[0\] must stay positive and Sgld moves freely"):
         exact.langevin(np.random.default_rng(13), Sgld(1.0), model, series, parameters, 50)
 
 
@@ -343,5 +343,5 @@ def test_a_zero_among_expanded_means_is_refused_too():
 
 def test_what_is_no_sampler_is_refused():
     model, parameters, series = case(rh.Gaussian())
-    with pytest.raises(TypeError, match="str has no step"):
+    with pytest.raises(TypeError, match="sampler is 'sgld'; pass an instance"):
         exact.langevin(np.random.default_rng(0), "sgld", model, series, parameters, 1)

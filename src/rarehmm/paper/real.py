@@ -1,0 +1,334 @@
+"""What sections 5.1 and 5.2 and appendix B share: training, chains by design and step, held-out densities."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rarehmm.designs import Design
+from rarehmm.em import Climb, climb
+from rarehmm.gradients import mean_square_error, window_sums
+from rarehmm.model import Model, Parameters
+from rarehmm.paper import Settings, Table
+from rarehmm.paper.common import COLOUR, NAMES, Parts, chain, designs, kept, paper_model, random_starts
+from rarehmm.pool import Pool
+from rarehmm.posterior import Draws, in_order
+from rarehmm.prediction import held_out
+from rarehmm.series import Array, BoolArray, Series
+from rarehmm.simulation import simulate
+from rarehmm.windows import Windows
+
+STATES, KEPT = 4, 100  # K, and draws kept of each chain
+SHOWN = (KEPT * 4 // 5, KEPT * 9 // 10, KEPT)  # draws 4000, 4500 and 5000 of 5000, as counted among those kept
+STEADY = 0.5  # epsilon n / s^2 of the common means in section 4.1
+BOTH = ("uniform", "targeted")
+
+Measure = Callable[[Model, Draws, Array], Array]
+Cell = tuple[int, int, int]  # L, B, S
+
+
+class Study(NamedTuple):
+    """Real data: a series to learn from, held-out sequences (n, m), ``measures`` of their log density (Z, n) under
+    draws (the first is the main one), which observations are ``rare``, which state by its mean has them, and the
+    paper's step."""
+
+    train: Series
+    held: Array
+    measures: Mapping[str, Measure]
+    rare: Callable[[Array], BoolArray]
+    spikes: int
+    epsilon: float
+
+    @property
+    def main(self) -> str:
+        return next(iter(self.measures))
+
+    def at(self, model: Model, point: Parameters) -> dict[str, float]:
+        """Log predictive density under one point, by measure."""
+        draw = Draws(point.phi[None], point.transition[None])
+        return {name: held_out(measure(model, draw, self.held)) for name, measure in self.measures.items()}
+
+
+class Training(NamedTuple):
+    """A model with the windows of a series, their designs, and the estimate of the clustering behind these."""
+
+    model: Model
+    windows: Windows
+    designs: dict[str, Design]
+    estimate: Parameters
+
+
+class Chains(NamedTuple):
+    """Draws (chains, KEPT, d), and for each measure and chain the log densities (n, held-out sequences) of its draws
+    before any divergence."""
+
+    draws: Array
+    logs: dict[str, list[Array]]
+
+    def settled(self, measure: str) -> list[float]:
+        """Log predictive density from the last half of each chain; NaN if it diverged."""
+        return [held_out(one[KEPT // 2 :]) if len(one) == KEPT else np.nan for one in self.logs[measure]]
+
+    def alone(self, measure: str) -> list[float]:
+        """Mean over the same draws of the log densities under each alone."""
+        return [float(one[KEPT // 2 :].mean()) if len(one) == KEPT else np.nan for one in self.logs[measure]]
+
+
+class Arm(NamedTuple):
+    """One design at one step: chains from the clustering, and from starts that know nothing."""
+
+    epsilon: float
+    design: str
+    near: Chains
+    wild: Chains
+
+
+class Comparison(NamedTuple):
+    """The designs at both steps, with what is to be said of them."""
+
+    study: Study
+    model: Model
+    arms: dict[tuple[float, str], Arm]
+    epsilons: tuple[float, float]
+    steps: int
+    tables: list[Table]
+    remarks: list[str]
+    numbers: dict[str, Any]
+
+
+def iterations(settings: Settings) -> tuple[int, int]:
+    """Iterations of a chain, and chains from each kind of start."""
+    return (500, 2) if settings.quick else (5_000, 4)
+
+
+def training(study: Study, half_width: int, buffer: int) -> Training:
+    model, windows = paper_model(STATES), Windows(study.train, half_width, buffer)
+    return Training(model, windows, *designs(model, study.train, windows))
+
+
+def steepness(study: Study, estimate: Parameters) -> float:
+    """Largest n / s^2: how fast the gradient of a mean grows with its distance from the best value."""
+    return float((len(study.train) * estimate.start / estimate.phi[:, 1]).max())
+
+
+def both_steps(study: Study, estimate: Parameters) -> tuple[float, float]:
+    """The paper's step, and the one that is to the steepest mean what the paper's is to those of section 4.1."""
+    return study.epsilon, STEADY / steepness(study, estimate)
+
+
+def sample(
+    study: Study, t: Training, design: str, size: int, starts: Array, steps: int, epsilon: float, watch: Any
+) -> Chains:
+    """Chains with ``size`` windows for every component of theta."""
+    pool = Pool(t.model, study.train, t.windows, t.designs[design], size, separate=True)
+    draws = chain(5, t.model, pool, starts, steps, epsilon, thin=steps // KEPT, watch=watch)
+    ordered, none = [in_order(t.model, kept(one)) for one in draws], np.empty((0, len(study.held)))
+    logs = {
+        name: [measure(t.model, one, study.held) if len(one.phi) else none for one in ordered]
+        for name, measure in study.measures.items()
+    }
+    return Chains(draws, logs)
+
+
+def good(values: Sequence[float]) -> list[float]:
+    return [v for v in values if not np.isnan(v)]
+
+
+def spread(values: Sequence[float]) -> str:
+    """Median and range over chains, and how many diverged."""
+    there = good(values)
+    if not there:
+        return "diverged"
+    lost = f"; {len(values) - len(there)} of {len(values)} diverged" if len(there) < len(values) else ""
+    return f"{np.median(there):.2f} ({min(there):.2f} to {max(there):.2f}{lost})"
+
+
+# ---------------------------------------------------------------- sections 5.1 and 5.2
+def compare(settings: Settings, study: Study, cell: Cell, paper: dict[str, float]) -> Comparison:
+    """Chains of every design at both steps and from both kinds of start, beside the paper's densities."""
+    (half_width, buffer, size), rng = cell, np.random.default_rng(51)
+    t, (steps, count) = training(study, half_width, buffer), iterations(settings)
+    epsilons = both_steps(study, t.estimate)
+    top = climb(t.model, study.train, t.estimate, steps=20 if settings.quick else 500, tolerance=1.0)
+    starts = np.tile(t.model.pack(t.estimate), (count, 1)), random_starts(rng, t.model, count)
+    parts, arms = Parts(settings.watch, 4 * len(NAMES)), {}
+    for epsilon in epsilons:
+        for design in NAMES:
+            near, wild = (sample(study, t, design, size, s, steps, epsilon, parts.next()) for s in starts)
+            arms[epsilon, design] = Arm(epsilon, design, near, wild)
+    noise = {
+        "at the clustering": errors(study, t, t.estimate, size),
+        "after EM": errors(study, t, top.parameters, size),
+    }
+    rows = references(study, t, top, rng) + [arm_row(study, t.model, arm, paper, rng) for arm in arms.values()]
+    each = [f"{m}, {start}" for m in study.measures for start in ("from the clustering", "know-nothing starts")]
+    tables = [
+        Table(
+            f"{len(study.train):,} observations to learn from, K = {STATES}, L = {half_width}, B = {buffer}, "
+            f"S = {size} windows for each of {t.model.size} components, {steps:,} iterations. Log predictive densities "
+            f"of {len(study.held):,} held-out sequences from the last half of the draws, median (and range) over "
+            f"{count} chains; single draws: the mean of the log densities under each draw alone, from the clustering. "
+            "Spikes: their share of time and how often one starts, in series predicted from draws "
+            f"{', '.join(f'{z * steps // KEPT:,}' for z in SHOWN)} of the first chain from the clustering.",
+            ["epsilon", "design", "paper", *each, f"{study.main}, single draws", "time in spikes", "starts of spikes"],
+            rows,
+        ),
+        Table(
+            f"Root mean square error of the gradient of each mean with {size} windows, exactly.",
+            ["mean", *(f"{NAMES[d]}, {where}" for where in noise for d in NAMES)],
+            [
+                [f"{t.estimate.phi[k, 0]:.2f}", *(f"{noise[where][d][k]:,.0f}" for where in noise for d in NAMES)]
+                for k in range(STATES)
+            ],
+        ),
+    ]
+    remarks = [
+        on_steps(study, t.estimate),
+        *(on_designs(study, arms[e, "targeted"], arms[e, "uniform"], paper) for e in epsilons),
+        on_averages(study, list(arms.values())),
+        on_climb(study, t, top),
+        on_errors(study, noise),
+    ]
+    curves = {
+        f"{arm.design}, {arm.epsilon:.2g}": [curve(logs) for logs in arm.near.logs[study.main]] for arm in arms.values()
+    }
+    numbers = {"header": tables[0].header, "rows": rows, "errors": noise, "curves": curves}
+    return Comparison(study, t.model, arms, epsilons, steps, tables, remarks, numbers)
+
+
+def references(study: Study, t: Training, top: Climb, rng: np.random.Generator) -> list[list[Any]]:
+    """Rows for the series itself, the estimate of the clustering, and where EM goes from there."""
+    size = len(study.train)
+    original = ["", "original series", "", *["", ""] * len(study.measures), ""]
+    rows: list[list[Any]] = [[*original, *habits(study, [study.train.read(0, size)[:, 0]])]]
+    for name, point in (("clustering", t.estimate), (f"{len(top.trace)} EM steps from it", top.parameters)):
+        logs, series = study.at(t.model, point), simulate(rng, t.model, point, size)[0]
+        cells = [cell for value in logs.values() for cell in (value, "")]
+        rows.append(["", name, "", *cells, logs[study.main], *habits(study, [series])])
+    return rows
+
+
+def arm_row(study: Study, model: Model, arm: Arm, paper: dict[str, float], rng: np.random.Generator) -> list[Any]:
+    cells = [spread(some.settled(m)) for m in study.measures for some in (arm.near, arm.wild)]
+    there = f"{paper[arm.design]:.2f}" if arm.design in paper else ""
+    series = predicted(rng, model, arm.near.draws[0], len(study.train))
+    alone = spread(arm.near.alone(study.main))
+    return [f"{arm.epsilon:.2g}", NAMES[arm.design], there, *cells, alone, *habits(study, series)]
+
+
+def predicted(rng: np.random.Generator, model: Model, draws: Array, size: int) -> list[Array]:
+    """Series from the draws SHOWN of one chain (KEPT, d); none from those after a divergence."""
+    points = [draws[z - 1] for z in SHOWN if not np.isnan(draws[z - 1]).any()]
+    return [simulate(rng, model, model.unpack(theta), size)[0] for theta in points]
+
+
+def habits(study: Study, series: list[Array]) -> list[str]:
+    """Share of time in spikes and how often one starts, for each series."""
+    found = [study.rare(y) for y in series]
+    if not found:
+        return ["diverged", "diverged"]
+    starts = [np.count_nonzero(r[1:] & ~r[:-1]) for r in found]
+    return [", ".join(f"{r.mean():.2%}" for r in found), "; ".join(f"{n:,}" for n in starts)]
+
+
+def errors(study: Study, t: Training, point: Parameters, size: int) -> dict[str, Array]:
+    """Root mean square error (K,) of the gradient of the means under each design, with ``size`` windows."""
+    means = window_sums(t.model, point, study.train, t.windows).scores[:, :, 0]  # (N, K)
+    return {d: np.sqrt(mean_square_error(means, made.probabilities[:STATES]) / size) for d, made in t.designs.items()}
+
+
+def curve(logs: Array) -> tuple[Array, Array]:
+    """Shares of a chain, z of its KEPT draws, and the log predictive density from the draws z / 2 to z."""
+    at = np.arange(2, len(logs) + 1, 2)
+    return at / KEPT, np.array([held_out(logs[z // 2 : z]) for z in at])
+
+
+def draw_curves(axis: Any, c: Comparison, epsilon: float) -> None:
+    """Held-out density against iteration of every chain from the clustering."""
+    for design in BOTH:
+        for i, logs in enumerate(c.arms[epsilon, design].near.logs[c.study.main]):
+            at, values = curve(logs)
+            axis.plot(at * c.steps, values, color=COLOUR[design], lw=1.1, label=NAMES[design] if i == 0 else None)
+    axis.set(xlabel="iteration", ylabel="log predictive density")
+    axis.set_title(f"held-out spikes, from the clustering, epsilon {epsilon:.2g}", fontsize=10)
+    axis.legend(fontsize=8)
+
+
+# ---------------------------------------------------------------- remarks, from the numbers of the run
+def on_steps(study: Study, estimate: Parameters) -> str:
+    given, steady = both_steps(study, estimate)
+    slope = given * steepness(study, estimate)
+    verdict = (
+        "beyond 2, and while the variance is s^2, even an exact gradient throws the mean further away at each "
+        "iteration, so that this step does not suit these data"
+        if slope > 2
+        else "below 2 an exact gradient brings the mean back"
+    )
+    return (
+        "The paper gives neither step nor start for its real data. With the step of section 4, here epsilon = "
+        f"{given:.2g}, epsilon n / s^2 of the steepest mean is {slope:.2g} at the estimate of the clustering: "
+        f"{verdict}. The second step, {steady:.2g}, makes it {STEADY}, as in section 4.1."
+    )
+
+
+def on_designs(study: Study, targeted: Arm, uniform: Arm, paper: dict[str, float]) -> str:
+    head = f"With epsilon = {uniform.epsilon:.2g} and from the clustering,"
+    ours, others = (good(arm.near.settled(study.main)) for arm in (targeted, uniform))
+    if not ours or not others:
+        lost = [NAMES[arm.design] for arm, left in ((targeted, ours), (uniform, others)) if not left]
+        return f"{head} all chains diverged under {' and '.join(lost)}."
+    by, theirs = float(np.median(ours) - np.median(others)), paper["targeted"] - paper["uniform"]
+    ranges = "are apart" if min(ours) > max(others) or min(others) > max(ours) else "overlap"
+    return (
+        f"{head} the {study.main} of TASS with counts is {abs(by):.2f} {'above' if by > 0 else 'below'} that of "
+        f"uniform sub-sampling (the paper: {theirs:.2f} above); the ranges over chains {ranges}."
+    )
+
+
+def on_averages(study: Study, arms: list[Arm]) -> str:
+    scored = [(float(np.median(values)), arm) for arm in arms if (values := good(arm.near.settled(study.main)))]
+    if not scored:
+        return "All chains from the clustering diverged."
+    best, arm = max(scored, key=lambda pair: pair[0])
+    alone = float(np.nanmedian(arm.near.alone(study.main)))
+    text = (
+        f"The largest {study.main} from the clustering, {best:.2f}, is that of {NAMES[arm.design]} with epsilon = "
+        f"{arm.epsilon:.2g}; under its draws alone it is {alone:.2f}."
+    )
+    if best - alone > 1:
+        text += (
+            " Eq. (11) averages densities over draws before it takes logarithms. Where draws disagree, each spike is "
+            "scored by the few that suit it, so that a chain that wanders looks better than one that stays."
+        )
+    return text
+
+
+def on_climb(study: Study, t: Training, top: Climb) -> str:
+    before, after = (study.at(t.model, point)[study.main] for point in (t.estimate, top.parameters))
+    k, old, new = study.spikes, t.estimate, top.parameters
+    gain = top.log_posterior - top.trace[0]
+    text = (
+        f"{len(top.trace)} EM steps from the clustering raise the log posterior by {gain:,.0f}. They move the mean of "
+        f"the spikes' state from {old.phi[k, 0]:.2f} to {new.phi[k, 0]:.2f}, its share of time from {old.start[k]:.1%} "
+        f"to {new.start[k]:.1%}, and the {study.main} of the held-out spikes from {before:.2f} to {after:.2f}."
+    )
+    if after < before:
+        text += (
+            " The posterior seems to use four Gaussian states for the bulk of the series, not for the spikes: the way "
+            "from the clustering to this mode makes their prediction worse; a chain that lags behind looks better."
+        )
+    return text
+
+
+def on_errors(study: Study, noise: dict[str, dict[str, Array]]) -> str:
+    ratio = {where: float(e["targeted"][study.spikes] / e["uniform"][study.spikes]) for where, e in noise.items()}
+    each = " and ".join(f"{value:.2g} times {where}" for where, value in ratio.items())
+    text = (
+        f"The error of TASS for the gradient of the spikes' mean is, relative to that of uniform sub-sampling, {each}."
+    )
+    if max(ratio.values()) > 1:
+        text += (
+            " States overlap, and presumably the observations of a state given the series are not those that the "
+            "clustering gives it: windows that TASS seldom draws matter too, and weigh heavily when they are drawn."
+        )
+    return text

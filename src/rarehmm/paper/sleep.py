@@ -1,0 +1,91 @@
+"""Section 5.2: sleep EEG.  The log predictive density of held-out rare spikes."""
+
+from typing import Any
+
+import numpy as np
+
+from rarehmm.model import Model
+from rarehmm.paper import Outcome, Settings
+from rarehmm.paper.common import EPSILON, figure
+from rarehmm.paper.eeg import SHARE, TEST, TRAIN, load, spikes, transform
+from rarehmm.paper.real import Comparison, Study, compare, draw_curves
+from rarehmm.posterior import Draws
+from rarehmm.prediction import sequence_densities, state_densities
+from rarehmm.series import Array, Series
+
+TITLE = "Section 5.2: sleep cycles"
+MINUTES = 1
+DATA = "dreams_spindles"
+RATE = 200  # samples a second
+QUICK = 60_000  # samples of each excerpt of about 360,000
+PAPER = {  # appendix B: (L, B, S)
+    (2, 5, 2): {"uniform": -2.02, "targeted": -2.00}, (2, 5, 5): {"uniform": -1.94, "targeted": -1.85},
+    (2, 10, 2): {"uniform": -2.01, "targeted": -1.98}, (2, 10, 5): {"uniform": -2.06, "targeted": -2.00},
+    (7, 5, 2): {"uniform": -2.01, "targeted": -1.75}, (7, 5, 5): {"uniform": -2.18, "targeted": -1.80},
+    (7, 10, 2): {"uniform": -2.00, "targeted": -1.72}, (7, 10, 5): {"uniform": -2.05, "targeted": -1.75},
+}  # fmt: skip
+
+
+def reproduce(settings: Settings) -> Outcome:
+    s, cell = study(settings), (2, 10, 5)
+    c = compare(settings, s, cell, PAPER[cell])
+    remarks = [
+        "The data are three people of the DREAMS spindle database to learn from and three others to test on, "
+        f"{len(s.train):,} samples at {RATE} Hz as three sequences; the paper has 1,000,000 samples of one person, and "
+        f"as many of the same for its test. Its threshold of 3.8 is in its units; here spikes are the lowest "
+        f"{SHARE:.2%} of each sequence.",
+        on_ceiling(s, PAPER[cell]),
+        *c.remarks,
+    ]
+    return Outcome(c.tables, remarks, draw(settings, c), c.numbers)
+
+
+def study(settings: Settings) -> Study:
+    """Logarithms of six people, and the spikes of the last three."""
+    folder, stop = settings.data / DATA, QUICK if settings.quick else None
+    train, whole = [transform(x) for x in load(folder)], [transform(x) for x in load(folder, TEST)]
+    held = np.concatenate([y[spikes(y)] for y in whole])[:: 6 if settings.quick else 1, None]
+    used = [y[:stop] for y in train]
+    # Fewer observations and a larger step: drift and noise of a step stay the same.
+    larger = sum(map(len, train)) / sum(map(len, used))
+    threshold = np.quantile(np.concatenate(used), SHARE)
+    measures = {"density": sequence_densities, "density given the lowest state": given_lowest}
+    return Study(Series(used), held, measures, lambda y: y <= threshold, 0, EPSILON * larger)
+
+
+def given_lowest(model: Model, draws: Draws, y: Array) -> Array:
+    """Log densities (Z, n) of single observations y (n, 1) if they come from the state of the lowest mean, eq. (11)."""
+    return state_densities(model, draws, y[:, 0], 0)
+
+
+def on_ceiling(s: Study, paper: dict[str, float]) -> str:
+    own = float(np.log(SHARE) - 0.5 * np.log(2 * np.pi * s.held.var()) - 0.5)
+    theirs = " and ".join(f"{v:.2f}" for v in paper.values())
+    text = (
+        f"A law with {SHARE:.2%} of its mass on the spikes, spread over them as a Gaussian of their own mean and "
+        f"variance, gives them a log density of {own:.2f}; the paper's are {theirs}."
+    )
+    if min(paper.values()) > own:
+        text += (
+            " So either its spikes are far more common, or its densities are given the state, as those of eq. (11): "
+            "the second measure here."
+        )
+    return text
+
+
+def draw(settings: Settings, c: Comparison) -> Any:
+    made, axes = figure(2, 2, width=5.5, height=3)
+    x = load(settings.data / DATA, TRAIN[:1])[0]
+    y, minutes = transform(x), np.arange(len(x)) / (60 * RATE)
+    rare = spikes(y)
+    axes[0].plot(minutes, x, color="0.4", lw=0.2, rasterized=True)
+    axes[0].set_title(f"excerpt {TRAIN[0]}", fontsize=10)
+    axes[0].set(xlabel="minutes", ylabel="microvolt")
+    axes[1].plot(minutes, y, color="0.6", lw=0.2, rasterized=True)
+    axes[1].plot(minutes[rare], y[rare], ".", color="black", ms=1.5, label=f"lowest {SHARE:.2%}")
+    axes[1].set_title("logarithm of its absolute value", fontsize=10)
+    axes[1].set(xlabel="minutes", ylabel="log microvolt", ylim=(-6.5, 6.5))
+    axes[1].legend(fontsize=8, loc="lower right", markerscale=4)
+    for axis, epsilon in zip(axes[2:], c.epsilons, strict=True):
+        draw_curves(axis, c, epsilon)
+    return made

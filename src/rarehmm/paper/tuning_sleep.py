@@ -1,0 +1,13 @@
+"""Appendix B: half-width, buffer and number of windows on the data of the sleep experiment."""
+
+from rarehmm.paper import Outcome, Settings, sleep
+from rarehmm.paper.grid import tuning
+
+TITLE = "Appendix B: tuning on sleep cycles"
+MINUTES = 2
+DATA = sleep.DATA
+CHANGE = 0.10  # over the grid, in the paper's words
+
+
+def reproduce(settings: Settings) -> Outcome:
+    return tuning(settings, sleep.study(settings), sleep.PAPER, CHANGE)

@@ -1,0 +1,13 @@
+"""Appendix B: half-width, buffer and number of windows on the data of the solar experiment."""
+
+from rarehmm.paper import Outcome, Settings, solar
+from rarehmm.paper.grid import tuning
+
+TITLE = "Appendix B: tuning on solar flares"
+MINUTES = 2
+DATA = solar.DATA
+CHANGE = 0.02  # over the grid, in the paper's words
+
+
+def reproduce(settings: Settings) -> Outcome:
+    return tuning(settings, solar.study(settings), solar.PAPER, CHANGE)
