@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from rarehmm.em import Climb, climb
 from rarehmm.emissions import columns, prepare, score
@@ -163,7 +164,7 @@ def find_states(model: Model, series: Series, *, threads: int | None = None) -> 
 
     Surprise seeding: K - 1 states are fitted, each observation is scored by its one-step predictive density under that
     fit, and the last state is put on the most surprising ones, whatever their share.  Each such start, and k-means with
-    K clusters, climbs a few EM steps; the two with the largest log posterior climb on.
+    K clusters, climbs a few EM steps; the one with the largest log posterior and the next that differs climb on.
     """
     K = model.n_states
 
@@ -179,8 +180,22 @@ def find_states(model: Model, series: Series, *, threads: int | None = None) -> 
         for seeds in surprising(fewer, fit, series, threads):
             found.append(climbed(with_state(model, fit, seeds, len(series)), 6))
     found.sort(key=lambda c: -c.log_posterior)
-    longer = [climbed(c.parameters, 30) for c in found[:2]]
+    second = found[1:2]
+    for c in found[1:]:  # one that is elsewhere and nearly as high tells more than one on the same way
+        if found[0].log_posterior - c.log_posterior < 100 and distance(found[0].parameters, c.parameters)[0] > 0.3:
+            second = [c]
+            break
+    longer = [climbed(c.parameters, 30) for c in (found[0], *second)]
     return sorted(longer, key=lambda c: -c.log_posterior)
+
+
+def distance(one: Parameters, other: Parameters) -> tuple[float, IntArray]:
+    """How far apart the emissions of two points are, relative to their size, at the best renaming of the states of the
+    other, which is returned as well."""
+    scale = np.abs(one.phi).mean(0) + one.phi.std(0)
+    apart = (np.abs(one.phi[:, None] - other.phi[None]) / scale).max(-1)
+    order = linear_sum_assignment(apart)[1]
+    return float(apart[np.arange(len(order)), order].max()), order
 
 
 def surprising(model: Model, parameters: Parameters, series: Series, threads: int | None) -> list[Array]:

@@ -7,10 +7,11 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 
-from rarehmm.em import Climb, bounded, climb, has_m_step
-from rarehmm.initial import find_states
+from rarehmm.em import Climb, bounded, climb, has_m_step, rows
+from rarehmm.initial import distance, find_states
 from rarehmm.model import Model, Parameters
 from rarehmm.passes import log_posterior
 from rarehmm.series import Array, Series
@@ -48,17 +49,26 @@ def find_mode(
     model = model.with_reference(start.transition)
     theta, value = polish(model, series, model.pack(bounded(start)), threads)
     hessian = negative_hessian(model, series, theta, threads)
-    for _ in range(5):  # Newton's method, with the same Hessian
-        factor, curved = metric(hessian)
-        slope = log_posterior(model, theta, series, threads=threads)[1]
-        if np.abs(factor.T @ slope).max() < CLOSE:
+    factor, curved = metric(hessian)
+    theta, value = newton(model, series, theta, value, factor, threads)
+    mode = Mode(model, theta, value, hessian, factor, curved, [])
+    return mode._replace(others=[c for c in others if is_other(mode, series, c, threads)])
+
+
+def newton(
+    model: Model, series: Series, theta: Array, value: float, factor: Array, threads: int | None, steps: int = 5
+) -> tuple[Array, float]:
+    """Higher up by Newton steps with one metric, as long as they rise; the point and its log posterior."""
+    for _ in range(steps):
+        slope = factor.T @ log_posterior(model, theta, series, threads=threads)[1]
+        if np.abs(slope).max() < CLOSE:
             break
-        further = theta + factor @ (factor.T @ slope)
+        further = theta + factor @ (slope / max(1.0, float(np.abs(slope).max())))
         higher = log_posterior(model, further, series, threads=threads)[0]
         if not higher > value:
             break
         theta, value = further, higher
-    return Mode(model, theta, value, hessian, factor, curved, [c for c in others if is_other(c, model, theta, value)])
+    return theta, value
 
 
 def polish(model: Model, series: Series, theta: Array, threads: int | None) -> tuple[Array, float]:
@@ -104,10 +114,14 @@ def metric(hessian: Array) -> tuple[Array, bool]:
         return np.diag(scale), False
 
 
-def is_other(candidate: Climb, model: Model, theta: Array, value: float) -> bool:
-    """Whether a climb ended at another mode, not a renaming of states, within 10 of the log posterior."""
-    if value - candidate.log_posterior > 10:
+def is_other(mode: Mode, series: Series, candidate: Climb, threads: int | None = None) -> bool:
+    """Whether a climb ended at another mode within 10 of the log posterior: not on its way to this one, however slowly,
+    and no renaming of its states."""
+    if mode.log_posterior - candidate.log_posterior > 10:
         return False
-    here, there = (p.phi[np.argsort(p.phi[:, 0])] for p in (model.unpack(theta), candidate.parameters))
-    scale = np.abs(here).max(0) + here.std(0)
-    return bool((np.abs(here - there) > 0.05 * scale).any())
+    there = candidate.parameters
+    order = distance(mode.model.unpack(mode.theta), there)[1]
+    renamed = mode.model.natural(there.phi[order], rows(there.transition)[np.ix_(order, order)])
+    theta = mode.model.pack(renamed)
+    theta, _ = newton(mode.model, series, theta, candidate.log_posterior - 1e-6, mode.factor, threads, 20)
+    return bool(np.linalg.norm(solve_triangular(mode.factor, theta - mode.theta, lower=True)) > 1)

@@ -1,0 +1,127 @@
+r"""Is this posterior right?  Checks, each with a number, a limit and a word; none of them is silent when it is bad."""
+
+import importlib
+import math
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import solve_discrete_lyapunov
+
+from rarehmm.importance import Weighted
+from rarehmm.model import Model
+from rarehmm.passes import log_posterior
+from rarehmm.samplers.baoab import Baoab
+from rarehmm.series import Array, Series
+
+
+class Check(NamedTuple):
+    """One check: what was measured, whether it is good enough, and what that means."""
+
+    name: str
+    value: float
+    good: bool
+    words: str
+
+
+class Mixing(NamedTuple):
+    """Effective sizes (d,), of the bulk and of the tails, and R-hat (d,), of draws (chains, n, d)."""
+
+    bulk: Array
+    tail: Array
+    r_hat: Array
+
+
+def mixing(draws: Array) -> Mixing:
+    """By ArviZ, rank-normalised (Vehtari et al. 2021)."""
+    with warnings.catch_warnings():  # it announces its next major version
+        warnings.simplefilter("ignore", FutureWarning)
+        arviz: Any = importlib.import_module("arviz")  # heavy: only where it is used
+    each = [draws[:, :, i] for i in range(draws.shape[2])]
+    found = [[float(arviz.ess(x, method=m)) for x in each] for m in ("bulk", "tail")]
+    return Mixing(np.array(found[0]), np.array(found[1]), np.array([float(arviz.rhat(x)) for x in each]))
+
+
+def check_mixing(found: Mixing, names: list[str], wanted: float) -> list[Check]:
+    i, j = int(np.argmin(found.bulk)), int(np.argmax(found.r_hat))
+    size, r_hat = float(found.bulk[i]), float(found.r_hat[j])
+    low = "" if size >= wanted else f": fewer than the {wanted:.0f} asked for; run longer"
+    apart = "chains agree" if r_hat < 1.01 else "chains have not come together; run longer or start elsewhere"
+    return [
+        Check("effective draws", size, size >= wanted, f"of {names[i]}, the worst{low}"),
+        Check("R-hat", r_hat, r_hat < 1.01, f"of {names[j]}, the worst: {apart}"),
+    ]
+
+
+# ---------------------------------------------------------------- noise of the gradient
+def inflation(sampler: Baoab, noise: float) -> float:
+    """Relative excess of the variance of a unit Gaussian when its gradient has a noise of this variance.
+
+    Exactly, from the linear recursion of the integrator; proportional to the noise.
+    """
+    h, c = sampler.step_size, math.exp(-sampler.friction * sampler.step_size)
+    kick, drift = np.array([[1.0, 0.0], [-h, 1.0]]), np.array([[1.0, h / 2], [0.0, 1.0]])
+    after = drift @ np.diag([1.0, c]) @ drift
+    heat, shake = drift @ np.array([0.0, math.sqrt(1 - c * c)]), after @ np.array([0.0, h])
+    law = solve_discrete_lyapunov(after @ kick, np.outer(heat, heat) + noise * np.outer(shake, shake))
+    return float(law[0, 0] - 1)
+
+
+def windows_needed(sampler: Baoab, noise_of_one: float, allowed: float = 0.1) -> int:
+    """Windows a step so that the noise of the gradient inflates no variance by more than ``allowed``; 2 to 200."""
+    return int(np.clip(math.ceil(inflation(sampler, 1.0) * noise_of_one / allowed), 2, 200))
+
+
+def check_noise(sampler: Baoab, noise_of_one: float, size: int) -> Check:
+    excess = inflation(sampler, noise_of_one / size)
+    words = "excess of the variance from the noise of the gradient"
+    return Check("gradient noise", excess, excess <= 0.12, words if excess <= 0.12 else f"{words}: use more windows")
+
+
+def check_buffer(bias: float) -> Check:
+    words = "whitened gradient that the buffer leaves out" + ("" if bias < 0.05 else ": use a longer buffer")
+    return Check("buffer bias", bias, bias < 0.05, words)
+
+
+# ---------------------------------------------------------------- importance weights
+def check_weights(found: Weighted) -> list[Check]:
+    """An effective size from a few heavy points is no effective size."""
+    largest = float(found.weights.max())
+    return [
+        Check("effective draws by weight", found.effective, found.effective >= 200, "of importance sampling"),
+        Check("largest weight", largest, largest < 0.03, "share of one point among all"),
+        Check("last proposal", found.last_share, found.last_share >= 0.1, "effective share of the last round alone"),
+    ]
+
+
+# ---------------------------------------------------------------- Stein discrepancy
+def stein_discrepancy(
+    rng: np.random.Generator, model: Model, series: Series, draws: Array, factor: Array, *, threads: int | None = None
+) -> float:
+    r"""p-value of a kernel Stein test that draws (n, d) come from the posterior, by exact gradients at each.
+
+    Inverse multiquadric kernel in whitened coordinates, null law by the wild bootstrap (Chwialkowski et al. 2016).
+    Thin the draws first: they should be nearly independent.
+    """
+    x = np.linalg.solve(factor, draws.T).T
+    g = np.array([log_posterior(model, theta, series, threads=threads)[1] for theta in draws]) @ factor
+    apart = x[:, None] - x[None]  # (n, n, d)
+    n, d = x.shape
+    square = (apart**2).sum(-1)
+    base = 1 + square / d
+    k, slope, curve = base**-0.5, -(base**-1.5) / d, 3 * base**-2.5 / d**2
+    # d/dx k = slope * apart / 1, d/dy k = -slope * apart, trace of d2/dxdy = -slope d - curve square
+    u = k * (g @ g.T) + slope * (np.einsum("ijk,jk->ij", apart, g) - np.einsum("ijk,ik->ij", apart, g))
+    u += -slope * d - curve * square
+    np.fill_diagonal(u, 0.0)
+    signs = rng.choice([-1.0, 1.0], (1000, n))
+    null = np.einsum("bi,ij,bj->b", signs, u, signs)
+    return float((1 + (null >= u.sum()).sum()) / 1001)
+
+
+def verdict(checks: list[Check]) -> str:
+    """The whole in a sentence."""
+    bad = [f"{c.name} {c.value:.3g} ({c.words})" for c in checks if not c.good]
+    return (
+        "Nothing speaks against this posterior." if not bad else "Not to be trusted as it is: " + "; ".join(bad) + "."
+    )

@@ -1,0 +1,143 @@
+"""The default rule: chains where they are right, importance sampling where they would not be, modes stacked."""
+
+import numpy as np
+import pytest
+from examples import model_of
+
+import rarehmm as rh
+from rarehmm.diagnostics import check_weights, inflation, mixing, stein_discrepancy, verdict, windows_needed
+from rarehmm.importance import Weighted
+from rarehmm.inference import infer
+from rarehmm.mode import find_mode
+from rarehmm.samplers.baoab import Baoab
+
+STICKY = np.array([[0.98, 0.015, 0.005], [0.015, 0.98, 0.005], [0.2, 0.2, 0.6]])
+
+
+def simulated(gap, T, seed=0, transition=STICKY):
+    model = model_of(rh.Gaussian(), 3)
+    truth = model.parameters(transition, mean=[-gap, 0, gap], variance=1)
+    series = rh.Series(rh.simulate(np.random.default_rng(seed), model, truth, T)[0])
+    return rh.Model(rh.Gaussian(), 3, rh.default_priors(rh.Gaussian(), 3, series)), series
+
+
+def off(found, gold):
+    """Largest difference of means and of log standard deviations of draws (n, d), in joint standard errors."""
+
+    def moments(draws):
+        batches = draws[: len(draws) // 20 * 20].reshape(20, -1, draws.shape[-1])
+        centre = draws.mean(0)
+        spread = np.log(((batches - centre) ** 2).mean(1)) / 2
+        return centre, batches.mean(1).std(0) / np.sqrt(20), spread.mean(0), spread.std(0) / np.sqrt(20)
+
+    a, b = moments(found), moments(gold)
+    return max(np.abs((a[i] - b[i]) / np.hypot(a[i + 1], b[i + 1])).max() for i in (0, 2))
+
+
+@pytest.mark.jit
+def test_separated_states_are_sampled_by_chains_and_the_posterior_is_that_of_gibbs():
+    model, series = simulated(8.0, 20_000)
+    found = infer(np.random.default_rng(1), model, series, wanted=2000)
+    assert found.method == "chain"
+    assert all(c.good for c in found.checks), found.verdict
+    start = found.mode.model.unpack(found.mode.theta)
+    gold = rh.gibbs(np.random.default_rng(2), found.mode.model, series, start, 3000)[100:]
+    draws = found.theta.reshape(-1, found.mode.model.size)
+    assert off(draws, gold) < 4.5
+    assert off(found.mode.theta + 1.15 * (draws - found.mode.theta), gold) > 4.5  # 15 % too wide would show
+    assert off(draws + 0.3 * gold.std(0), gold) > 4.5
+
+
+@pytest.mark.jit
+def test_overlapping_states_on_a_short_series_are_left_to_importance_sampling():
+    model, series = simulated(1.5, 2_000)
+    found = infer(np.random.default_rng(1), model, series, wanted=1000)
+    assert found.method != "chain"
+    assert "effective" in found.why[0] or "modes" in found.why[0]
+
+
+@pytest.mark.jit
+def test_methods_agree_where_all_work():
+    model, series = simulated(6.0, 5_000)
+    found = {
+        m: infer(np.random.default_rng(1), model, series, wanted=600, method=m) for m in ("chain", "importance", "hmc")
+    }
+    draws = {m: f.theta.reshape(-1, f.mode.model.size) for m, f in found.items()}
+    rng = np.random.default_rng(0)
+    shuffled = draws["importance"][rng.permutation(len(draws["importance"]))]  # resampled draws come in order
+    assert off(draws["chain"], draws["hmc"]) < 5
+    assert off(draws["chain"], shuffled) < 6
+    assert all(f.why for f in found.values())
+
+
+@pytest.mark.jit
+def test_two_modes_of_the_same_height_are_stacked():
+    """Three clusters and two states: either pair may be one state; the data are symmetric."""
+    y = np.concatenate([np.random.default_rng(0).normal(0, 1, 150) * 0.5 + c for c in (-9.0, 0.0, 9.0)])
+    y = np.concatenate([y, -y])
+    series = rh.Series(np.random.default_rng(1).permutation(y))
+    model = rh.Model(rh.Gaussian(), 2, rh.default_priors(rh.Gaussian(), 2, series))
+    mode = find_mode(model, series)
+    if not mode.others:
+        pytest.fail("the second mode was not kept")
+    with pytest.warns(RuntimeWarning, match="modes of the posterior"):
+        found = infer(np.random.default_rng(3), model, series, wanted=500)
+    means = np.sort(found.mode.model.unpack_all(found.theta[0])[0][:, :, 0], axis=1)
+    assert 0.2 < (means.sum(1) > 0).mean() < 0.8
+
+
+def test_noise_of_the_gradient_inflates_the_variance_as_the_recursion_says():
+    sampler, rng = Baoab(), np.random.default_rng(0)
+    h, c = sampler.step_size, np.exp(-sampler.friction * sampler.step_size)
+    z, p, total = np.zeros(2000), np.zeros(2000), np.zeros(2000)
+    for t in range(3000):
+        p = p + h * (-z + np.sqrt(2.0) * rng.standard_normal(2000))
+        z = z + h / 2 * p
+        p = c * p + np.sqrt(1 - c * c) * rng.standard_normal(2000)
+        z = z + h / 2 * p
+        total += z**2 * (t >= 200)
+    variance = total / 2800
+    expected = 1 + inflation(sampler, 2.0)
+    assert abs(variance.mean() - expected) < 4 * variance.std() / np.sqrt(2000)
+    assert abs(variance.mean() - 1 - 0.9 * inflation(sampler, 2.0)) > 4 * variance.std() / np.sqrt(2000)
+    assert inflation(sampler, 0.0) == pytest.approx(0.0, abs=1e-12)
+    assert windows_needed(sampler, 1e-9) == 2
+    assert inflation(sampler, 50 / windows_needed(sampler, 50)) <= 0.1
+
+
+@pytest.mark.jit
+def test_the_stein_test_tells_draws_that_are_too_wide():
+    model = model_of(rh.Gaussian(), 1)
+    series = rh.Series(np.random.default_rng(5).normal(size=400))
+    mode = find_mode(model, series, model.parameters([[1.0]], mean=0.0, variance=1.0))
+    draws = rh.gibbs(np.random.default_rng(0), mode.model, series, mode.model.unpack(mode.theta), 1000)[::5]
+    p = stein_discrepancy(np.random.default_rng(1), mode.model, series, draws, mode.factor)
+    wide = stein_discrepancy(
+        np.random.default_rng(1), mode.model, series, mode.theta + 1.4 * (draws - mode.theta), mode.factor
+    )
+    assert wide < 0.01 < p
+
+
+def test_a_bad_verdict_is_said():
+    heavy = Weighted(np.zeros((300, 1)), np.array([9.0, *np.zeros(299)]), 300, 0.05)
+    checks = check_weights(heavy)
+    assert not any(c.good for c in checks)
+    assert verdict(checks).startswith("Not to be trusted as it is: effective draws by weight")
+    assert "Nothing speaks against" in verdict([])
+
+
+def test_mixing_is_per_component():
+    rng = np.random.default_rng(0)
+    draws = rng.standard_normal((4, 500, 2))
+    draws[:, :, 1] += np.arange(4)[:, None]  # chains apart
+    found = mixing(draws)
+    assert found.bulk[0] > 1500 > 50 > found.bulk[1]
+    assert found.r_hat[0] < 1.01 < 1.3 < found.r_hat[1]
+
+
+def test_bad_settings_are_refused():
+    model, series = simulated(8.0, 300)
+    with pytest.raises(ValueError, match="method is 'nuts'"):
+        infer(np.random.default_rng(0), model, series, method="nuts")
+    with pytest.raises(ValueError, match="wanted is 0"):
+        infer(np.random.default_rng(0), model, series, wanted=0)
