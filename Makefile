@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.cache/numba
 
-.PHONY: help demo test lint types unit nojit reproduce bench clean
+.PHONY: help demo test lint types unit nojit reproduce bench calibrate clean
 
 help:  ## show these lines
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,6 +41,9 @@ reproduce: $(VENV)/ready  ## the paper's tables and figures, in full, to the fol
 
 bench: $(VENV)/bench  ## time the kernels beside hmmlearn and dynamax; writes benchmarks/results
 	$(BIN)/python benchmarks/full_pass.py
+
+calibrate: $(VENV)/ready  ## the posterior of the default rule beside exact references (an hour); writes benchmarks/results
+	$(BIN)/python benchmarks/calibrate.py
 
 clean:  ## remove everything that make built
 	rm -rf $(VENV) .cache .coverage .mypy_cache .ruff_cache .pytest_cache rarehmm-demo reproduction

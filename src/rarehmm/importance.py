@@ -11,7 +11,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import gammaln, logsumexp
 
-from rarehmm.mode import Mode, metric
+from rarehmm.mode import Mode, metric, naming
 from rarehmm.model import Model
 from rarehmm.passes import log_likelihood, log_posterior
 from rarehmm.priors import InverseGamma
@@ -28,6 +28,7 @@ class Roots:
         self.model, self.series, self.threads = mode.model, series, threads
         self.power = powers(mode.model)
         self.rooted = self.power != 0
+        self.parameter, self.order = naming(mode)
         self.centre, self.factor = self._mode(self.roots(mode.theta), mode)
 
     def roots(self, theta: Array) -> Array:
@@ -37,11 +38,14 @@ class Roots:
         return np.where(self.rooted, 3 * self.power * np.log(np.where(self.rooted, phi, 1.0)), phi)
 
     def log_density(self, phi: Array) -> float:
-        """Log posterior density of phi (d,); minus infinity outside."""
+        """Log posterior density of phi (d,), states named as at the mode; minus infinity outside."""
         if (phi[self.rooted] <= 0).any():
             return -np.inf
         theta = self.theta(phi)
-        low, high = self.model.bounds
+        low, high, K = *self.model.bounds, self.model.n_states
+        named = theta[self.parameter * K : (self.parameter + 1) * K][self.order]
+        if (np.diff(named) < 0).any():  # other names for the same: left out, as all draws are renamed alike
+            return -np.inf
         if not ((theta >= low) & (theta <= high)).all():
             return -np.inf
         value = log_likelihood(self.model, self.model.unpack(theta), self.series, threads=self.threads)

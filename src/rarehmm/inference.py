@@ -30,7 +30,7 @@ from rarehmm.exact import hmc
 from rarehmm.gradients import Frozen, freeze, window_gradients
 from rarehmm.importance import Roots, Weighted, adaptive_importance, laplace_importance
 from rarehmm.lanes import LANES
-from rarehmm.mode import Mode, find_mode
+from rarehmm.mode import Mode, find_mode, renamed
 from rarehmm.model import Model, Parameters
 from rarehmm.passes import log_posterior
 from rarehmm.pool import Pool
@@ -88,7 +88,7 @@ def infer(
             if method == "chain" or bias < 0.05:
                 why = [f"{share:.0%} of the points of the Laplace approximation are effective: chains on windows"]
                 found = by_chain(rng, mode, series, windows, frozen, wanted, threads)
-                return Inference(mode, found[0], "chain", why, [near, check_buffer(bias), *found[1]])
+                return Inference(mode, named(mode, found[0]), "chain", why, [near, check_buffer(bias), *found[1]])
             why = [f"no buffer up to {BUFFERS[-1]} passes its test (bias {bias:.2g}): importance sampling instead"]
         else:
             why = [f"only {share:.0%} of the points of the Laplace approximation are effective: importance sampling"]
@@ -104,7 +104,12 @@ def infer(
         warnings.warn("the posterior is badly identified: " + verdict(checks), RuntimeWarning, stacklevel=2)
     draws = hmc(rng, mode, series, round(wanted / 2), chains=4, threads=threads)
     checks = check_mixing(mixing(draws), mode.model.component_names, wanted)
-    return Inference(mode, draws, "hmc", why, [near, *checks])
+    return Inference(mode, named(mode, draws), "hmc", why, [near, *checks])
+
+
+def named(mode: Mode, draws: Array) -> Array:
+    """Draws (chains, n, d) with their states named as at the mode."""
+    return renamed(mode, draws.reshape(-1, draws.shape[-1])).reshape(draws.shape)
 
 
 def shortest_buffer(

@@ -14,7 +14,7 @@ from rarehmm.em import Climb, bounded, climb, has_m_step, rows
 from rarehmm.initial import distance, find_states
 from rarehmm.model import Model, Parameters
 from rarehmm.passes import log_posterior
-from rarehmm.series import Array, Series
+from rarehmm.series import Array, IntArray, Series
 
 CLOSE = 1e-3  # whitened gradient below which a point is the mode
 
@@ -53,6 +53,37 @@ def find_mode(
     theta, value = newton(model, series, theta, value, factor, threads)
     mode = Mode(model, theta, value, hessian, factor, curved, [])
     return mode._replace(others=[c for c in others if is_other(mode, series, c, threads)])
+
+
+def naming(mode: Mode) -> tuple[int, IntArray]:
+    """The parameter that tells the states of a mode apart best, by gaps in standard deviations, and their order by it.
+
+    The posterior does not change when states are renamed; the half (sixth, ...) of it in which they have this order is
+    all there is to know.
+    """
+    K, spread = mode.model.n_states, np.linalg.norm(mode.factor, axis=1)
+    best, gap = 0, -1.0
+    for i in range(len(mode.model.family.parameters) if K > 1 else 0):
+        theta, sd = mode.theta[i * K : (i + 1) * K], spread[i * K : (i + 1) * K]
+        order = np.argsort(theta)
+        least = float(np.min(np.diff(theta[order]) / np.hypot(sd[order][1:], sd[order][:-1])))
+        if least > gap:
+            best, gap = i, least
+    return best, np.argsort(mode.theta[best * K : (best + 1) * K])
+
+
+def renamed(mode: Mode, theta: Array) -> Array:
+    """Draws theta (n, d) with their states named as at the mode (``naming``)."""
+    i, order = naming(mode)
+    K = mode.model.n_states
+    values = theta[:, i * K : (i + 1) * K]
+    theta = theta.copy()
+    for n in np.nonzero((np.diff(values[:, order], axis=1) < 0).any(1))[0]:
+        phi, transition = mode.model.unpack_all(theta[n])
+        new = np.empty(K, dtype=np.int64)
+        new[order] = np.argsort(values[n])
+        theta[n] = mode.model.pack(mode.model.natural(phi[new], transition[np.ix_(new, new)]))
+    return theta
 
 
 def newton(

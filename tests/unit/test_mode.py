@@ -1,0 +1,104 @@
+"""The mode: no slope, the right curvature, found from the data; names of states that stay."""
+
+import numpy as np
+import pytest
+from examples import FAMILIES, model_of, parameters_of, series_of
+
+import rarehmm as rh
+from rarehmm.em import Climb
+from rarehmm.initial import find_states, surprising, with_state
+from rarehmm.mode import Mode, find_mode, is_other, metric, naming, negative_hessian, renamed
+
+
+def setting(family, K=2, T=400, gap=4.0, seed=2):
+    rng = np.random.default_rng(seed)
+    model = model_of(family, K)
+    parameters = parameters_of(rng, model, gap=gap)
+    return model, parameters, rh.Series(series_of(rng, model, parameters, T, missing=0.05))
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: type(f).__name__)
+def test_the_mode_has_no_slope_and_its_hessian_is_the_curvature(family):
+    model, parameters, series = setting(family)
+    mode = find_mode(model, series, parameters)
+    slope = rh.log_posterior(mode.model, mode.theta, series)[1]
+    assert np.abs(mode.factor.T @ slope).max() < 1e-2
+    assert mode.curved
+    np.testing.assert_allclose(mode.factor @ mode.factor.T @ mode.hessian, np.eye(mode.model.size), atol=1e-6)
+    move = 1e-3 * np.random.default_rng(0).standard_normal(mode.model.size)
+    values = [rh.log_posterior(mode.model, mode.theta + s * move, series)[0] for s in (-1, 0, 1)]
+    assert values[0] - 2 * values[1] + values[2] == pytest.approx(-move @ mode.hessian @ move, rel=1e-2)
+    rows = mode.model.unpack(mode.theta).transition
+    assert mode.model.coordinates.reference == tuple(rows.argmax(1))
+
+
+def test_a_hessian_that_is_not_positive_definite_gives_a_diagonal_metric():
+    factor, curved = metric(np.array([[4.0, 0.0], [0.0, -1.0]]))
+    assert not curved
+    np.testing.assert_allclose(factor, np.diag([0.5, 1.0]))
+
+
+def test_without_an_m_step_the_mode_is_found_by_gradients():
+    from examples import Pair
+
+    rng = np.random.default_rng(0)
+    model = rh.Model(Pair(), 2, rh.Priors((rh.Normal(0, 9),) * 2))
+    parameters = parameters_of(rng, model, gap=3.0)
+    series = rh.Series(series_of(rng, model, parameters, 300))
+    mode = find_mode(model, series, parameters)
+    assert np.abs(mode.factor.T @ rh.log_posterior(mode.model, mode.theta, series)[1]).max() < 0.05
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize("share", [0.005, 0.0005])
+@pytest.mark.parametrize("gap", [20.0, 4.0])
+def test_rare_states_are_found_in_the_data(share, gap):
+    """As high as EM from the truth; k-means alone loses them."""
+    leave, enter = 0.2, 0.2 * share / (1 - share)
+    P = [[0.99 - enter, 0.01, enter], [0.01, 0.99 - enter, enter], [leave / 2, leave / 2, 1 - leave]]
+    shell = model_of(rh.Gaussian(), 3)
+    truth = shell.parameters(P, mean=[-gap, 0, gap], variance=1)
+    series = rh.Series(rh.simulate(np.random.default_rng(11), shell, truth, 50_000)[0])
+    model = rh.Model(rh.Gaussian(), 3, rh.default_priors(rh.Gaussian(), 3, series))
+    best = rh.climb(model, series, truth)
+    assert find_states(model, series)[0].log_posterior > best.log_posterior - 1
+
+
+def test_surprises_are_the_worst_predicted_observations():
+    model, parameters, series = setting(rh.Gaussian(), K=1, T=2000)
+    y = series.read(0, 2000)[:, 0].copy()
+    y[[100, 900, 1500]] = [60.0, 61.0, 62.0]
+    y[400] = -80.0
+    series = rh.Series(y)
+    groups = surprising(model, parameters, series, None)
+    assert any(set(np.round(g)) >= {60.0, 61.0, 62.0} and -80.0 not in np.round(g) for g in groups)
+    wider = model_of(rh.Gaussian(), 2)
+    start = with_state(wider, parameters, np.array([60.0, 61.0, 62.0]), 2000)
+    assert start.phi[1, 0] == pytest.approx(61.0)
+    assert start.transition[0, 1] == pytest.approx(3 / 2000)
+
+
+def test_names_of_states_are_those_of_the_mode():
+    model, parameters, series = setting(rh.Gaussian(), K=3, gap=4.0)
+    mode = find_mode(model, series, parameters)
+    assert naming(mode)[0] == 0  # means tell them apart, not variances
+    phi, transition = mode.model.unpack_all(mode.theta)
+    swapped = np.array([mode.model.pack(mode.model.natural(phi[list(o)], transition[np.ix_(o, o)]))
+                        for o in ((0, 1, 2), (2, 0, 1), (1, 0, 2))])  # fmt: skip
+    np.testing.assert_allclose(renamed(mode, swapped), np.tile(mode.theta, (3, 1)), atol=1e-9)
+    values = [rh.log_posterior(mode.model, t, series)[0] for t in swapped]
+    np.testing.assert_allclose(values, mode.log_posterior, rtol=1e-10)
+
+
+def test_a_renamed_or_unfinished_climb_is_no_other_mode():
+    model, parameters, series = setting(rh.Gaussian(), K=2, gap=6.0)
+    mode = find_mode(model, series, parameters)
+    point = mode.model.unpack(mode.theta)
+    order = [1, 0]
+    near = Climb(
+        mode.model.natural(point.phi[order] + 0.01, point.transition[np.ix_(order, order)]),
+        mode.log_posterior - 0.3, np.zeros(1), False,
+    )  # fmt: skip
+    assert not is_other(mode, series, near)
+    assert isinstance(mode, Mode)
+    assert negative_hessian(mode.model, series, mode.theta).shape == (mode.model.size,) * 2
