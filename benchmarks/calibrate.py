@@ -18,6 +18,7 @@ from scipy.stats import wasserstein_distance
 
 import rarehmm as rh
 from rarehmm.diagnostics import mixing
+from rarehmm.em import rows
 from rarehmm.exact import gibbs, hmc
 from rarehmm.inference import infer, named
 
@@ -43,9 +44,7 @@ def one(name, seed, wanted):
     found = infer(np.random.default_rng(seed), model, series, wanted=wanted, threads=1)
     seconds = time.perf_counter() - began
     mode = found.mode
-    top = rh.climb(
-        model, series, model.natural(truth.phi, np.maximum(truth.transition, 1e-6)), tolerance=1e-3, threads=1
-    )
+    top = rh.climb(model, series, model.natural(truth.phi, rows(truth.transition + 1e-6)), tolerance=1e-3, threads=1)
     reached = mode.log_posterior - (top.log_posterior)
     rng = np.random.default_rng([seed, 9])
     if case.separated:
@@ -72,7 +71,7 @@ def one(name, seed, wanted):
     }  # fmt: skip
 
 
-def report(rows):
+def report(found):
     lines = [
         "# Calibration of the default rule",
         "",
@@ -85,16 +84,16 @@ def report(rows):
         "| configuration | seed | method | s | sd ratio | bias | Wasserstein | halves | reference | mode | good |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for r in rows:
+    for r in found:
         lines.append(
             f"| {r['name']} | {r['seed']} | {r['method']} | {r['seconds']:.1f} | {r['low']:.2f} to {r['high']:.2f} "
             f"(± {r['ratio_error']:.2f}) | {r['bias']:.2f} (± {r['bias_error']:.2f}) | {r['far']:.3f} | {r['own']:.3f} "
             f"| {r['reference']} ({r['effective']:.0f}) | {r['reached']:+.1f} | {'yes' if r['good'] else '**no**'} |"
         )
-    good = sum(r["good"] for r in rows)
-    lines += ["", f"{good} of {len(rows)} good."]
+    good = sum(r["good"] for r in found)
+    lines += ["", f"{good} of {len(found)} good."]
     lines += [
-        f"- {r['name']}, seed {r['seed']}: {r['verdict']}" for r in rows if not r["verdict"].startswith("Nothing")
+        f"- {r['name']}, seed {r['seed']}: {r['verdict']}" for r in found if not r["verdict"].startswith("Nothing")
     ]
     return "\n".join(lines) + "\n"
 
@@ -107,15 +106,15 @@ def main():
     ask.add_argument("--first", type=int, default=100, help="first seed")
     use = ask.parse_args()
     jobs = [(name, use.first + i, use.wanted) for name in use.cases for i in range(use.sets)]
-    rows = []
+    found = []
     with ProcessPoolExecutor(2) as workers:
         for r in workers.map(one, *zip(*jobs, strict=True)):
-            rows.append(r)
+            found.append(r)
             print(json.dumps(r, default=float), flush=True)
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "calibrate.json").write_text(json.dumps(rows, indent=1, default=float) + "\n")
-    (RESULTS / "calibrate.md").write_text(report(rows))
-    print(report(rows))
+    (RESULTS / "calibrate.json").write_text(json.dumps(found, indent=1, default=float) + "\n")
+    (RESULTS / "calibrate.md").write_text(report(found))
+    print(report(found))
 
 
 if __name__ == "__main__":

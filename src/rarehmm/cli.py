@@ -13,7 +13,6 @@ from rich.table import Table
 
 import rarehmm as rh
 from rarehmm import paper, plots
-from rarehmm.chains import gradient_estimates
 from rarehmm.designs.uniform import uniform
 from rarehmm.dispatch import cached_files
 from rarehmm.emissions import families
@@ -21,8 +20,7 @@ from rarehmm.exact import draw_states
 from rarehmm.gradients import window_sums
 from rarehmm.model import Priors
 from rarehmm.passes import Pass
-from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
-from rarehmm.samplers.sgld import Sgld
+from rarehmm.samplers.baoab import Baoab
 from rarehmm.windows import Windows
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Bayesian hidden Markov models with rare states.")
@@ -120,7 +118,7 @@ def reproduce(
 def warm_up() -> None:
     """Compile the kernels of every family ahead of time, for all numbers of states.
 
-    Samplers other than SGLD and the paper's take seconds more when they are first used.
+    Samplers other than the default one take seconds more when they are first used.
     """
     for name, kind in track(families().items(), description="compiling", console=console):
         family = kind()
@@ -138,10 +136,8 @@ def warm_up() -> None:
         draw_states(np.random.default_rng(0), model, point, series)
         windows = Windows(series, 2, 2)
         window_sums(model, point, series, windows)
-        pool, theta = rh.Pool(model, series, windows, uniform(windows), 1), model.pack(point)
-        gradient_estimates(np.random.default_rng(0), model, pool, theta, 1)
-        for sampler in (Sgld(1e-9), ExpandedMeanSgld(1e-9)):
-            rh.run(np.random.default_rng(0), sampler, model, pool, theta, 1)
+        pool = rh.Pool(model, series, windows, uniform(windows), 1)
+        rh.run(np.random.default_rng(0), Baoab(1e-9), model, pool, model.pack(point), 1)
         console.print(f"  {name}")
     files = list(cached_files())
     console.print(f"{len(files)} kernels, {sum(f.stat().st_size for f in files) / 1e6:.1f} MB, in {files[0].parent}"

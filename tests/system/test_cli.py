@@ -35,10 +35,9 @@ def test_warm_up_compiles_everything_and_cache_clear_removes_it(tmp_path):
 import numpy as np, rarehmm as rh, rarehmm.dispatch as d
 from rarehmm.gradients import window_sums
 from rarehmm.windows import Windows
-from rarehmm.chains import gradient_estimates
 from rarehmm.designs.uniform import uniform
-from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
-from rarehmm.samplers.sgld import Sgld
+from rarehmm.gradients import freeze
+from rarehmm.samplers.baoab import Baoab
 for family in (rh.Gaussian(), rh.StudentT(7), rh.Poisson()):
     priors = rh.Priors(tuple(rh.Normal(0, 1) for _ in family.parameters))
     model = rh.Model(family, 4, priors)
@@ -49,10 +48,10 @@ for family in (rh.Gaussian(), rh.StudentT(7), rh.Poisson()):
     rh.smooth(model, point, series), rh.filter_states(model, point, series, sequential=True)
     windows = Windows(series, 5, 3)
     window_sums(model, point, series, windows)
-    pool = rh.Pool(model, series, windows, uniform(windows), 7, separate=True)
-    gradient_estimates(np.random.default_rng(0), model, pool, model.pack(point), 3)
-    for sampler in (Sgld(1e-5), ExpandedMeanSgld(1e-5)):
-        rh.run(np.random.default_rng(0), sampler, model, pool, model.pack(point), 3)
+    theta = model.pack(point)
+    for more in ({"separate": True}, {"frozen": freeze(model, theta, series, windows)}):
+        pool = rh.Pool(model, series, windows, uniform(windows), 7, **more)
+        rh.run(np.random.default_rng(0), Baoab(1e-5), model, pool, theta, 3)
     rh.smooth(model, model.natural(np.linspace(1, 3, 4)[:, None] + 0 * point.phi, np.eye(4)), series)
 assert not sum(sum(k.stats.cache_misses.values()) for k in d.KERNELS)
 """
