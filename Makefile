@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.cache/numba
+export RAREHMM_DATA ?= $(CURDIR)/../shared/data
 
 .PHONY: help demo test lint types unit nojit reproduce bench calibrate clean
 
@@ -46,4 +47,4 @@ calibrate: $(VENV)/ready  ## the posterior of the default rule beside exact refe
 	$(BIN)/python benchmarks/calibrate.py
 
 clean:  ## remove everything that make built
-	rm -rf $(VENV) .cache .coverage .mypy_cache .ruff_cache .pytest_cache rarehmm-demo reproduction
+	rm -rf $(VENV) .cache .coverage .mypy_cache .ruff_cache .pytest_cache rarehmm-demo reproduction docs/reproduction/*.json

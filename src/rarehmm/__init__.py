@@ -1,6 +1,6 @@
 """rarehmm: Bayesian hidden Markov models for very long series whose interesting regime is rare."""
 
-from rarehmm.chains import DivergedError, run
+from rarehmm.chains import run
 from rarehmm.em import Climb, climb
 from rarehmm.emissions.gaussian import Gaussian
 from rarehmm.emissions.poisson import Poisson
@@ -21,6 +21,7 @@ from rarehmm.passes import (
 from rarehmm.pool import Pool
 from rarehmm.posterior import Draws, in_order
 from rarehmm.priors import Dirichlet, Flat, Gamma, InverseGamma, Normal
+from rarehmm.samplers import DivergedError
 from rarehmm.series import Series
 from rarehmm.simulation import simulate
 from rarehmm.transitions import AdditiveLogRatio, ExpandedMean, stationary

@@ -13,13 +13,14 @@ import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
 from rarehmm.blocks import available_threads
+from rarehmm.checks import check_generator, check_threads, check_whole
 from rarehmm.dispatch import explained
 from rarehmm.emissions import prepare
 from rarehmm.kernels.chain import Room, Target, estimates, run_chain
@@ -27,34 +28,12 @@ from rarehmm.kernels.messages import Point, group, zeros
 from rarehmm.mode import Mode
 from rarehmm.model import Model
 from rarehmm.pool import Pool
-from rarehmm.samplers import check_sampler, first_memory, noise_rows
+from rarehmm.samplers import DivergedError, Divergence, check_sampler, first_memory, noise_rows
 from rarehmm.series import Array
 from rarehmm.transitions import AdditiveLogRatio
 
 FORMAT = 1  # of checkpoints
 SECONDS = 10.0  # between two of them
-
-
-class Divergence(NamedTuple):
-    """A chain that left the bounds of a component: which, at which step, in which chain (all counted from 0)."""
-
-    component: str
-    draw: int
-    chain: int
-
-
-class DivergedError(RuntimeError):
-    """Some chains diverged.  ``draws`` (chains, steps, d) holds what was drawn, NaN after a divergence."""
-
-    def __init__(self, divergences: list[Divergence], draws: Array) -> None:
-        first = divergences[0]
-        others = f" ({len(divergences)} of {len(draws)} chains diverged)" if len(draws) > 1 else ""
-        super().__init__(
-            f"{first.component} diverged at draw {first.draw} of chain {first.chain}{others}; the gradient is too "
-            "noisy for this step size. Use a smaller step, more windows a step, or a better start. What was drawn "
-            "before is in the 'draws' of this error."
-        )
-        self.divergences, self.draws = divergences, draws
 
 
 def run(
@@ -78,19 +57,21 @@ def run(
     ``watch(done, total)`` is told of the steps of all chains together.  With a ``checkpoint``, a file, the state of
     the run is written there now and then; called again with the same arguments, the run goes on from it.
     """
-    theta = np.atleast_2d(np.array(start, dtype=float))
-    for name, value in (("steps", steps), ("thin", thin)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise ValueError(f"{name} is {value!r}; it must be a whole number from 1.")
+    check_generator(rng)
+    check_threads(threads)
+    if check_whole("thin", thin) > check_whole("steps", steps):
+        raise ValueError(f"thin is {thin} and there are {steps} steps: no draw would be kept.")
     check_sampler(sampler, model.powers, model.component_names)
-    model.unpack_all(theta)
+    pool.check_model(model)
+    theta = starts(model, start)
     target, begin = target_of(model, pool, mode), theta
     if mode is not None:
         begin = solve_triangular(mode.factor, (theta - mode.theta).T, lower=True).T
     states = [State(child.spawn(2), row, sampler) for child, row in zip(rng.spawn(len(theta)), begin, strict=True)]
     draws = np.full((len(theta), steps // thin, model.size), np.nan)
-    saved = Checkpoint(Path(checkpoint), settings(sampler, model, pool, states, steps, thin)) if checkpoint else None
-    if saved:
+    saved = None
+    if checkpoint:
+        saved = Checkpoint(Path(checkpoint), settings(sampler, model, pool, mode, states, steps, thin))
         saved.resume(states, draws)
     lock, stop = threading.Lock(), threading.Event()
 
@@ -109,19 +90,35 @@ def run(
             if stop.is_set():
                 return
 
-    with ThreadPoolExecutor(min(threads or available_threads(), len(states))) as workers:
-        running = [workers.submit(one, chain) for chain in range(len(states))]
-        try:
-            for result in running:
-                result.result()
-        finally:
-            stop.set()
-    if saved:
-        saved.write(states, draws)
-    found = [Divergence(s.diverged, s.done, chain) for chain, s in enumerate(states) if s.diverged]
+    try:
+        with ThreadPoolExecutor(min(threads or available_threads(), len(states))) as workers:
+            running = [workers.submit(one, chain) for chain in range(len(states))]
+            try:
+                for result in running:
+                    result.result()
+            finally:
+                stop.set()
+    finally:
+        if saved:
+            saved.write(states, draws)
+    found = [Divergence(s.diverged, s.done // thin, chain) for chain, s in enumerate(states) if s.diverged]
     if found:
         raise DivergedError(found, draws)
     return draws
+
+
+def starts(model: Model, start: Any) -> Array:
+    """Starts (chains, d), checked."""
+    try:
+        theta = np.atleast_2d(np.array(start, dtype=float))
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"start is a {type(start).__name__}; one theta (d,), or one for each chain, is needed: see model.pack."
+        ) from None
+    if theta.ndim != 2 or len(theta) == 0 or theta.shape[1] != model.size:
+        raise ValueError(f"start has shape {np.shape(start)}; it must be ({model.size},) or (chains, {model.size}).")
+    model.unpack_all(theta)
+    return theta
 
 
 class State:
@@ -177,24 +174,42 @@ def refills(
 
 
 # ---------------------------------------------------------------- checkpoints
-def settings(sampler: Any, model: Model, pool: Pool, states: list[State], steps: int, thin: int) -> dict[str, str]:
-    """All that a run depends on, by name, as text: a checkpoint of another run is refused."""
-    W, s = pool.windows, pool.series
+def settings(
+    sampler: Any, model: Model, pool: Pool, mode: Mode | None, states: list[State], steps: int, thin: int
+) -> dict[str, str]:
+    """Digests of all that a run depends on, by name: a checkpoint of another run is refused."""
+    W, s, frozen = pool.windows, pool.series, pool.frozen
+    sample = [s.read(low, min(len(s), low + 10_000)) for low in np.linspace(0, max(0, len(s) - 10_000), 100, dtype=int)]
+    kept = (frozen.phi, frozen.statistics, *frozen.messages) if frozen else ()
     return {
-        "sampler": f"{type(sampler).__name__} {sampler}",
-        "model": f"{model.family} {model.n_states} {model.priors} {model.start} {model.component_names}",
-        "series": f"{len(s)} {s.bounds} {s.summaries}",
-        "windows": f"{W.half_width} {W.buffer} {pool.size} {pool.ahead} {pool.owner.max()} {pool.frozen is None}",
-        "design": hashlib.sha256(pool.probabilities.tobytes()).hexdigest(),
-        "start or seed": hashlib.sha256(repr([sorted(st.saved.items()) for st in states]).encode()).hexdigest(),
-        "steps": f"{steps} {thin}",
+        "sampler": digest(type(sampler).__name__, *sampler),
+        "model": digest(type(model.family).__name__, model.family, model.priors, model.start, model.component_names),
+        "series": digest(len(s), s.bounds, s.summaries, *sample),
+        "windows": digest(W.half_width, W.buffer, pool.size, pool.ahead, pool.owner),
+        "design": digest(pool.probabilities, pool.row),
+        "mode": digest(*((mode.theta, mode.factor) if mode else ())),
+        "frozen statistics": digest(*kept),
+        "start or seed": digest(*(value for state in states for _, value in sorted(state.saved.items()))),
+        "steps": digest(steps, thin),
     }
+
+
+def digest(*values: Any) -> str:
+    """Digest of arrays, all their digits, and of other values as text."""
+    total = hashlib.sha256()
+    for value in values:
+        array = isinstance(value, np.ndarray)
+        total.update(repr((value.shape, str(value.dtype))).encode() if array else repr(value).encode())
+        total.update(np.ascontiguousarray(value).tobytes() if array else b"")
+    return total.hexdigest()
 
 
 class Checkpoint:
     """A file with the state of a run, replaced as a whole; it holds arrays and text, nothing that can be executed."""
 
     def __init__(self, path: Path, described: dict[str, str]) -> None:
+        if not path.parent.is_dir():
+            raise ValueError(f"checkpoint is {path}, but there is no folder {path.parent}; make it first.")
         self.path, self.described, self.last = path, described, time.monotonic()
 
     def write_now_and_then(self, states: list[State], draws: Array) -> None:
@@ -218,7 +233,10 @@ class Checkpoint:
             return
         try:
             with self.path.open("rb") as file:
-                parts = dict(np.load(file, allow_pickle=False))
+                loaded = np.load(file, allow_pickle=False)
+                if not hasattr(loaded, "files"):
+                    raise ValueError("one array")
+                parts = dict(loaded)
             about = json.loads(str(parts.pop("about")))
             kept = parts.pop("draws")
             restored = [{key: parts[f"{key}_{i}"] for key in state.saved} for i, state in enumerate(states)]
@@ -238,14 +256,17 @@ class Checkpoint:
 # ---------------------------------------------------------------- gradients alone
 def gradient_estimates(rng: np.random.Generator, model: Model, pool: Pool, theta: Array, count: int) -> Array:
     """Stochastic gradients (count, d) of the log posterior at one theta (d,), as a chain would see them."""
-    model.unpack(theta)
+    check_generator(rng)
+    check_whole("count", count)
+    pool.check_model(model)
+    (theta,) = starts(model, theta)
     gathered, target, (point, sums, room) = pool.room(count), target_of(model, pool), workspace(model, pool)
     out = np.empty((count, model.size))
     for low in range(0, count, pool.ahead):
         part = out[low : low + pool.ahead]
         pool.fill(rng, len(part), gathered)
         with explained(model.name):
-            estimates(model.family, target, gathered, np.array(theta, dtype=float), point, sums, room, part)
+            estimates(model.family, target, gathered, theta, point, sums, room, part)
     return out
 
 

@@ -86,7 +86,8 @@ def reproduce(
             table.add_row(name, module.TITLE, str(module.MINUTES), module.DATA or "")
         console.print(table)
         return
-    chosen = list(known) if names == ["all"] else names
+    everything = "all" in names
+    chosen = list(known) if everything else names
     for name in chosen:
         if name not in known:
             close = difflib.get_close_matches(name, known, 1)
@@ -95,7 +96,7 @@ def reproduce(
     needed = sorted({known[name].DATA for name in chosen if known[name].DATA})
     if missing := [folder for folder in needed if not (data / folder).is_dir()]:
         says = f"no folder {', '.join(missing)} in {data}; say where the data are with --data or RAREHMM_DATA"
-        if names != ["all"]:
+        if not everything:
             raise typer.BadParameter(says)
         console.print(f"[bold yellow]left out[/]: {says}")
         chosen = [name for name in chosen if known[name].DATA not in missing]
@@ -107,10 +108,12 @@ def reproduce(
         module, started = known[name], time.perf_counter()
         with Progress(console=console, transient=True) as progress:
             task = progress.add_task(module.TITLE, total=None)
-            outcome = module.reproduce(
-                paper.Settings(quick, data, lambda a, b: progress.update(task, completed=a, total=b))  # noqa: B023
-            )
-        paths = paper.write(name, module.TITLE, outcome, out, quick)
+            how = paper.Settings(quick, data, lambda a, b: progress.update(task, completed=a, total=b))  # noqa: B023
+            try:
+                outcome = module.reproduce(how)
+                paths = paper.write(name, module.TITLE, outcome, out, quick)
+            except (OSError, ImportError) as error:
+                raise typer.BadParameter(f"{name}: {error}") from error
         _say(f"{module.TITLE}: {paths[0]}", started)
 
 

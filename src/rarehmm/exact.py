@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rarehmm.checks import check_generator, check_whole
 from rarehmm.em import SMALLEST, rows
 from rarehmm.emissions import prepare, statistics
 from rarehmm.kernels.sequential import draw_path_back
@@ -17,7 +18,7 @@ from rarehmm.mode import Mode
 from rarehmm.model import Model, Parameters, check_learnable
 from rarehmm.passes import begins, filter_states, log_posterior
 from rarehmm.priors import Flat
-from rarehmm.samplers import check_sampler, first_memory, noise_rows, step
+from rarehmm.samplers import DivergedError, Divergence, check_sampler, first_memory, noise_rows, step
 from rarehmm.series import Array, BoolArray, IntArray, Series
 from rarehmm.transitions import ExpandedMean, stationary
 
@@ -171,10 +172,10 @@ def langevin(
         try:
             model.unpack(theta)
         except ValueError as error:
-            raise RuntimeError(
-                f"the chain has diverged in step {t}: {error} Use a smaller step size than that of {sampler}, "
-                "or start nearer to a mode (climb)."
-            ) from error
+            low, high = model.bounds
+            component = model.component_names[int(np.argmin((theta >= low) & (theta <= high)))]
+            draws[t:] = np.nan
+            raise DivergedError([Divergence(component, t, 0)], draws[None]) from error
         if watch is not None:
             watch(t)
     return draws
@@ -197,8 +198,9 @@ def hmc(
     Trajectories of about ``leaps`` leapfrog steps, their number drawn anew for each; the step size is found in a
     warm-up of a quarter as many draws, for an acceptance of about 0.8.
     """
-    if steps < 1:
-        raise ValueError(f"steps is {steps!r}; it must be a whole number from 1.")
+    check_generator(rng)
+    check_whole("steps", steps)
+    check_whole("chains", chains)
     model, d = mode.model, len(mode.theta)
 
     def potential(z: Array) -> tuple[float, Array]:
@@ -259,10 +261,8 @@ def check_conjugate(model: Model) -> None:
 
 def checked_start(rng: np.random.Generator, model: Model, series: Series, start: Parameters, steps: int) -> Parameters:
     """The parameters to start from, with the start law of the model; refuse what no chain can run on."""
-    if not isinstance(rng, np.random.Generator):
-        raise TypeError(f"rng is {rng!r}; pass a generator, such as np.random.default_rng(0).")
-    if not isinstance(steps, int | np.integer) or steps < 1:
-        raise ValueError(f"steps is {steps!r}; it must be a whole number from 1.")
+    check_generator(rng)
+    check_whole("steps", steps)
     model.check(series)
     check_learnable(model.family, model.n_states, series)
     model.check_parameters(start)

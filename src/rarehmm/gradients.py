@@ -129,6 +129,7 @@ class Frozen(NamedTuple):
     statistics: Array
     total: Array
     by_gradient: bool
+    windows: Windows
 
 
 def freeze(model: Model, theta: Array, series: Series, windows: Windows, *, threads: int | None = None) -> Frozen:
@@ -142,7 +143,19 @@ def freeze(model: Model, theta: Array, series: Series, windows: Windows, *, thre
     else:
         parts = (found.counts, found.statistics, found.pairs, found.first)
         kept = np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
-    return Frozen(parameters.phi, messages, kept, kept.sum(0), by_gradient)
+    return Frozen(parameters.phi, messages, kept, kept.sum(0), by_gradient, windows)
+
+
+def check_frozen(frozen: Frozen, model: Model, windows: Windows) -> None:
+    """Refuse statistics of other windows or of another model."""
+    mine = frozen.windows
+    if (mine.half_width, mine.buffer, mine.count) != (windows.half_width, windows.buffer, windows.count):
+        raise ValueError(
+            f"the frozen statistics are of {mine.count} windows with L = {mine.half_width} and B = {mine.buffer}, not "
+            f"of {windows.count} with L = {windows.half_width} and B = {windows.buffer}; freeze with these windows."
+        )
+    if frozen.phi.shape != (model.n_states, len(model.family.parameters)):
+        raise ValueError(f"the frozen statistics are of {len(frozen.phi)} states, the model has {model.n_states}.")
 
 
 def frozen_gradient(model: Model, theta: Array, frozen: Frozen, statistics: Array) -> Array:

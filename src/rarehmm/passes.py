@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rarehmm import blocks
+from rarehmm.checks import check_threads
 from rarehmm.dispatch import explained
 from rarehmm.emissions import Family, columns, constant, prepare, score, statistics
 from rarehmm.kernels.full_pass import Layout, Seams, Task, sweep
@@ -253,8 +254,7 @@ class Pass:
         predictive: Array | None = None,
     ) -> None:
         model.check(series)
-        if threads is not None and (not isinstance(threads, int | np.integer) or threads < 1):
-            raise ValueError(f"threads is {threads!r}; it must be a whole number from 1, or None for all cores.")
+        check_threads(threads)
         self.model, self.series, self.point = model, series, prepared(model, parameters)
         K, P = self.point.phi.shape
         self.threads, self.sequential, self.back = threads, sequential, back

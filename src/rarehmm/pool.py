@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from rarehmm.blocks import CHUNK
+from rarehmm.checks import check_whole
 from rarehmm.designs import Design, check_positive
-from rarehmm.gradients import Frozen
+from rarehmm.gradients import Frozen, check_frozen
 from rarehmm.kernels.chain import Gathered, choose, collect
 from rarehmm.lanes import LANES, lane_array
 from rarehmm.model import Model
@@ -62,9 +63,11 @@ class Pool:
         frozen: Frozen | None = None,
         memory: int = MEMORY,
     ) -> None:
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-            raise ValueError(f"size is {size!r}; the number of windows a step must be a whole number from 1.")
+        check_whole("size", size)
+        check_whole("memory", memory)
         model.check(series)
+        if not isinstance(windows, Windows) or not np.array_equal(windows.bounds, series.bounds):
+            raise ValueError("the windows are those of another series; make them from this one: Windows(series, L, B).")
         check_positive(design)
         rows, N = design.probabilities.shape
         if windows.count != N:
@@ -73,8 +76,11 @@ class Pool:
             raise ValueError(f"the design has {rows} rows; one is needed, or {model.size}, one for each component.")
         if rows > 1 and separate is False:
             raise ValueError(f"the design has {rows} rows; to share windows among components, use pooled(design).")
-        if frozen is not None and (separate or rows > 1):
-            raise ValueError("with frozen statistics windows are shared by all components: use a design of one row.")
+        if frozen is not None:
+            if separate or rows > 1:
+                raise ValueError("with frozen statistics windows are shared by all components: use one row.")
+            check_frozen(frozen, model, windows)
+        self.model = model
         self.series, self.windows, self.size, self.frozen = series, windows, int(size), frozen
         K, none = model.n_states, np.zeros((0, 0))
         self.left, self.right = frozen.messages if frozen else np.zeros((2, 0, K))
@@ -83,6 +89,12 @@ class Pool:
         self.cumulative = np.zeros((len(self.probabilities), N + 1))
         np.cumsum(self.probabilities, axis=1, out=self.cumulative[:, 1:])
         self.cumulative /= self.cumulative[:, -1:]
+        if (lost := np.argwhere(np.diff(self.cumulative, axis=1) <= 0)).size:
+            i, n = lost[0]
+            raise ValueError(
+                f"window {n} is too improbable to be drawn ({self.probabilities[i, n]:g} in row {i} of the design), "
+                "which biases the gradient; mix with a uniform share, such as eta=0.1."
+            )
         even = np.arange(-(-N // SPARSE)) / -(-N // SPARSE)
         self.guide = np.array([np.searchsorted(c[1:], even, side="right") for c in self.cumulative], dtype=np.int32)
         sets = model.size if separate or rows > 1 else 1
@@ -98,6 +110,15 @@ class Pool:
         self.ahead = max(1, memory // each)  # sets of windows drawn together
         stretch = N if series.in_memory else max(1, CHUNK // windows.length)
         self.stretches = [(low, min(N, low + stretch)) for low in range(0, N, stretch)]  # windows read together
+
+    def check_model(self, model: Model) -> None:
+        """Refuse another model than the one the pool was made for."""
+        mine, other = self.model, model
+        if type(mine.family) is not type(other.family) or mine.component_names != other.component_names:
+            raise ValueError(
+                f"the pool was made for {mine.name} with {mine.n_states} states and {mine.size} components, not for "
+                f"{other.name} with {other.n_states} and {other.size}; make a pool of this model."
+            )
 
     def room(self, sets: int) -> Gathered:
         """Memory for so many sets of windows, at most ``ahead``."""

@@ -15,22 +15,30 @@ def state_densities(model: Model, draws: Draws, y: Array, state: int) -> Array:
 
     .. math:: \log p(Y^{(r)} \mid \theta_z, X^{(r)} = k)
     """
-    y = np.atleast_2d(np.asarray(y, dtype=float).T).T  # (n, D)
+    draws, y = several(draws), np.atleast_2d(np.asarray(y, dtype=float).T).T  # (n, D)
     value = y[:, 0] if columns(model.family) == 1 else tuple(y.T)
     logs = [log_density(model.family, value, prepare(model.family, phi)) for phi in draws.phi[:, state]]
-    return np.asarray(constant(model.family, y) + np.array(logs))
+    return np.where(np.isnan(y).any(1), 0.0, constant(model.family, y) + np.array(logs))
+
+
+def several(draws: Draws) -> Draws:
+    """Draws with one leading axis, from any number of them."""
+    phi, transition = draws
+    if phi.size == 0:
+        raise ValueError("there are no draws to predict with.")
+    return Draws(phi.reshape(-1, *phi.shape[-2:]), transition.reshape(-1, *transition.shape[-2:]))
 
 
 def sequence_densities(model: Model, draws: Draws, y: Array) -> Array:
-    r"""Log densities (Z, n) of n held-out sequences y (n, m) under each of Z draws, started from the stationary law."""
+    r"""Log densities (Z, n) of n held-out sequences y (n, m) under each of Z draws, from the start law of the model."""
+    draws, y = several(draws), np.atleast_2d(np.asarray(y, dtype=float))
     _, m = y.shape
     K = draws.transition.shape[-1]
-    law = np.array([stationary(P) for P in draws.transition])  # (Z, K)
+    law = np.array([stationary(P) if model.start is None else model.start for P in draws.transition])  # (Z, K)
     prediction = np.broadcast_to(law[:, None], (len(law), len(y), K))
     total = np.zeros(prediction.shape[:2])
     for t in range(m):
         logs = np.stack([state_densities(model, draws, y[:, t], k) for k in range(K)], axis=-1)  # (Z, n, K)
-        logs = np.where(np.isnan(y[:, t, None]), 0.0, logs)
         top = logs.max(-1, keepdims=True)
         joint = prediction * np.exp(logs - top)
         mass = joint.sum(-1, keepdims=True)

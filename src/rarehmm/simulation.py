@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from rarehmm.checks import check_generator, check_whole
 from rarehmm.emissions import columns
 from rarehmm.kernels.sequential import draw_path
 from rarehmm.model import Model, Parameters
@@ -17,10 +18,8 @@ def simulate(
 
     The chain starts from the start law, or goes on from ``state`` (then the first observation is one step later).
     """
-    if not isinstance(rng, np.random.Generator):
-        raise TypeError(f"rng is {rng!r}; pass a generator, such as np.random.default_rng(0).")
-    if not isinstance(size, int | np.integer) or size < 1:
-        raise ValueError(f"size is {size}; it must be a whole number from 1.")
+    check_generator(rng)
+    check_whole("size", size)
     if state is not None and state not in range(model.n_states):
         raise ValueError(f"state is {state}; it must lie in 0..{model.n_states - 1}.")
     model.check_parameters(parameters)

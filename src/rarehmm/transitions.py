@@ -86,6 +86,9 @@ def stationary_pull(transition: Array, first: Array) -> Array:
     With :math:`w_k = c_k / \pi_k`, from :math:`d\pi = \pi\, dP\, Z`: the entry jk is
     :math:`\pi_j P_{jk} (u_k - u_j + w_j - \sum c)`, where u solves :math:`(I - P) u = w - \sum c`, again without a
     subtraction of probabilities.  Zero for a chain that is not irreducible.
+
+    By the matrix tree theorem no entry exceeds :math:`2 \sum |c|`; where groups of states hardly reach each other
+    (probabilities of 1e-14 and less) digits cancel in the last step, and this bound is all that is kept.
     """
     K = len(transition)
     if len(closed_classes(transition)) != 1 or (law := stationary(transition)).min() <= 0:
@@ -95,7 +98,9 @@ def stationary_pull(transition: Array, first: Array) -> Array:
     u = np.zeros(K)
     for n in range(1, K):
         u[n] = (right[n] + left[n, :n] @ u[:n]) / left[n, :n].sum()
-    return np.asarray(law[:, None] * transition * (u - u[:, None] + (weight - first.sum())[:, None]))
+    slope = law[:, None] * transition * (u - u[:, None] + (weight - first.sum())[:, None])
+    bound = 2 * np.abs(first).sum()
+    return np.asarray(np.clip(slope, -bound, bound))
 
 
 # ---------------------------------------------------------------- coordinates

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rarehmm.chains import DivergedError, Divergence, State, refills, target_of
+from rarehmm.chains import State, refills, target_of
+from rarehmm.checks import check_generator, check_whole
 from rarehmm.dispatch import compiled, inner
 from rarehmm.model import Model
 from rarehmm.pool import Pool
-from rarehmm.samplers import check_sampler, check_setting, step
+from rarehmm.samplers import DivergedError, Divergence, check_sampler, check_setting, step
 from rarehmm.series import Array
 
 FIRST, SECOND, SMALL = 0.9, 0.99, 1e-12  # Adam's memory of the gradient and of its square
@@ -55,7 +56,7 @@ class Ascent(NamedTuple):
         memory[0] = theta
         return memory
 
-    def check(self) -> None:
+    def check(self, size: int) -> None:
         check_setting(self, "rate")
 
 
@@ -90,7 +91,7 @@ class GaussianAscent(NamedTuple):
         memory[0], memory[1], memory[2 : 2 + self.size] = theta, math.log(self.scale), np.eye(self.size)
         return memory
 
-    def check(self) -> None:
+    def check(self, size: int) -> None:
         check_setting(self, "rate")
         check_setting(self, "scale")
 
@@ -166,10 +167,11 @@ def gaussian_approximation(
 
 def _finish(rng: np.random.Generator, sampler: Any, model: Model, pool: Pool, start: Array, steps: int) -> Array:
     """Run all steps; the sampler's memory at the end."""
-    if not isinstance(steps, int | np.integer) or steps < 2:
-        raise ValueError(f"steps is {steps!r}; it must be a whole number from 2.")
+    check_generator(rng)
+    check_whole("steps", steps, 2)
     check_sampler(sampler, model.powers, model.component_names)
-    model.unpack(start)
+    pool.check_model(model)
+    start = model.pack(model.unpack(start))
     state = State(rng.spawn(2), np.asarray(start, dtype=float), sampler)
     for good, draws in refills(state, sampler, model, target_of(model, pool), pool, steps):
         state.commit(good)

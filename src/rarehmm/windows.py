@@ -9,7 +9,9 @@ import math
 
 import numpy as np
 
+from rarehmm.checks import check_whole
 from rarehmm.series import Array, IntArray, Series
+from rarehmm.transitions import check_transition
 
 
 class Windows:
@@ -19,9 +21,10 @@ class Windows:
     """
 
     def __init__(self, series: Series, half_width: int, buffer: int) -> None:
-        for name, value in (("half_width", half_width), ("buffer", buffer)):
-            if not isinstance(value, int | np.integer) or value < 1:
-                raise ValueError(f"{name} is {value}; it must be a whole number from 1.")
+        if not isinstance(series, Series):
+            raise TypeError(f"a Series is needed, not a {type(series).__name__}; wrap the data: rarehmm.Series(y).")
+        check_whole("half_width", half_width)
+        check_whole("buffer", buffer)
         self.half_width, self.buffer, self.length = int(half_width), int(buffer), 2 * int(half_width) + 1
         longest = int(np.diff(series.bounds).max())
         if self.length > longest:
@@ -53,6 +56,9 @@ def suggested_buffer(transition: Array, accuracy: float = 0.05) -> int:
     The influence of the past falls as :math:`\rho^B`, :math:`\rho` the second largest modulus of the eigenvalues of
     the transition matrix.  Observations make it forget faster; so this is an upper bound where they tell states apart.
     """
+    if not 0 < accuracy < 1:
+        raise ValueError(f"accuracy is {accuracy}; it must lie between 0 and 1.")
+    check_transition(transition)
     moduli = np.sort(np.abs(np.linalg.eigvals(transition)))[::-1]
     rho = float(moduli[1]) if len(moduli) > 1 else 0.0
     if rho < accuracy:

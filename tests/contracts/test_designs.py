@@ -49,6 +49,11 @@ def table_one(family, y, windows, labels, phi):
     return mean, variance
 
 
+def test_huge_weights_do_not_overflow():
+    found = design(np.full((1, 40), 1e308), 0.1).probabilities
+    np.testing.assert_allclose(found, 1 / 40)
+
+
 def test_single_weights_are_norms_of_gradients():
     """In theta, or as printed: the complete-data score with free entries of the transition matrix, written out."""
     model, y, windows, labels, plug_in, sums = labelled(rh.Gaussian())

@@ -260,19 +260,36 @@ def test_a_checkpoint_of_another_run_or_a_damaged_one_is_refused(tmp_path):
     model, series, windows, theta = setting(rh.Gaussian())
     pool, file = Pool(model, series, windows, uniform(windows), 2), tmp_path / "run.npz"
     run(np.random.default_rng(3), Sgld(1e-3), model, pool, theta, 20, checkpoint=file)
+    values = series.read(0, len(series))[:, 0].copy()
+    values[5] = np.nextafter(values[5], 9.0) if values[5] == values[5] else 0.1
+    other = rh.Series(values, lengths=[23, 38])
     for change, words in (
         ({"seed": 4}, "start or seed"),
         ({"sampler": Sgld(1e-4)}, "sampler"),
         ({"steps": 21}, "steps"),
         ({"pool": Pool(model, series, windows, uniform(windows), 3)}, "windows"),
+        ({"pool": Pool(model, series, windows, random_design(np.random.default_rng(0), 1, 13), 2)}, "design"),
+        ({"pool": Pool(model, other, windows, uniform(windows), 2)}, "series"),
+        (
+            {"pool": Pool(model, series, windows, uniform(windows), 2, frozen=freeze(model, theta, series, windows))},
+            "frozen statistics",
+        ),
+        ({"theta": theta + 1e-13}, "start or seed"),
+        ({"mode": Mode(model, theta, 0.0, np.eye(12), np.eye(12), True, [])}, "mode"),
     ):
-        use = {"seed": 3, "sampler": Sgld(1e-3), "steps": 20, "pool": pool, **change}
-        with pytest.raises(ValueError, match=f"another run: {words} differ"):
-            run(np.random.default_rng(use["seed"]), use["sampler"], model, use["pool"], theta, use["steps"],
-                checkpoint=file)  # fmt: skip
+        use = {"seed": 3, "sampler": Sgld(1e-3), "steps": 20, "pool": pool, "theta": theta, "mode": None, **change}
+        with pytest.raises(ValueError, match=f"another run: .*{words}.* differ"):
+            run(np.random.default_rng(use["seed"]), use["sampler"], model, use["pool"], use["theta"], use["steps"],
+                mode=use["mode"], checkpoint=file)  # fmt: skip
     file.write_bytes(file.read_bytes()[:-40])
     with pytest.raises(ValueError, match="is no checkpoint"):
         run(np.random.default_rng(3), Sgld(1e-3), model, pool, theta, 20, checkpoint=file)
+    with file.open("wb") as raw:
+        np.save(raw, theta)
+    with pytest.raises(ValueError, match=r"is no checkpoint of a run \(one array\)"):
+        run(np.random.default_rng(3), Sgld(1e-3), model, pool, theta, 20, checkpoint=file)
+    with pytest.raises(ValueError, match="there is no folder"):
+        run(np.random.default_rng(3), Sgld(1e-3), model, pool, theta, 20, checkpoint=tmp_path / "no" / "run.npz")
     np.savez(file, about=np.array({"a": 1}, dtype=object))  # a pickle inside is never opened
     with pytest.raises(ValueError, match="is no checkpoint"):
         run(np.random.default_rng(3), Sgld(1e-3), model, pool, theta, 20, checkpoint=file)
@@ -318,17 +335,31 @@ def test_other_chains_go_on_when_one_diverges():
         ({"design": Design(np.full((1, 13), np.nan))}, "probability nan"),
         ({"design": Design(np.eye(1, 13))}, "window 1 is never drawn"),
         ({"design": Design(np.full((1, 5), 0.2))}, "the design has 5 windows"),
+        ({"design": Design(np.full((1, 13), np.inf))}, "probability inf"),
+        ({"design": Design(np.full((1, 13), 1.0))}, "row 0 of the design sums to 13"),
+        ({"design": Design(np.array([[1.0, *[1e-40] * 12]]))}, "too improbable to be drawn"),
+        ({"sampler": PreconditionedSgld(1e-3, np.eye(3))}, "factor is 3 x 3 and theta has 12"),
+        ({"thin": 6}, "thin is 6 and there are 5 steps"),
+        ({"threads": 0}, "threads is 0"),
+        ({"threads": 1.5}, "threads is 1.5"),
+        ({"start": np.zeros((2, 2, 12))}, r"start has shape \(2, 2, 12\)"),
+        ({"start": np.zeros((0, 12))}, r"start has shape \(0, 12\)"),
+        ({"start": np.zeros(5)}, r"start has shape \(5,\)"),
+        ({"start": np.full(12, np.nan)}, r"theta\[0, 0\], mean\[0\], is nan"),
+        ({"memory": 0}, "memory is 0"),
         ({"design": Design(np.full((2, 13), 1 / 13))}, "the design has 2 rows"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )
 def test_bad_settings_are_refused(change, words):
     model, series, windows, theta = setting(rh.Gaussian())
-    use = {"size": 2, "sampler": Sgld(1e-3), "steps": 5, "thin": 1, "design": uniform(windows), **change}
+    use = {"size": 2, "sampler": Sgld(1e-3), "steps": 5, "thin": 1, "design": uniform(windows), "threads": None,
+           "start": theta, "memory": 10_000, **change}  # fmt: skip
 
     def attempt():
-        pool = Pool(model, series, windows, use["design"], use["size"])
-        run(np.random.default_rng(0), use["sampler"], model, pool, theta, use["steps"], thin=use["thin"])
+        pool = Pool(model, series, windows, use["design"], use["size"], memory=use["memory"])
+        run(np.random.default_rng(0), use["sampler"], model, pool, use["start"], use["steps"], thin=use["thin"],
+            threads=use["threads"])  # fmt: skip
 
     with pytest.raises(ValueError, match=words):
         attempt()
@@ -341,6 +372,32 @@ def test_a_free_sampler_is_not_let_loose_on_positive_coordinates():
         run(np.random.default_rng(0), Sgld(1e-3), model, pool, theta, 5)
     with pytest.raises(TypeError, match="pass an instance"):
         run(np.random.default_rng(0), Sgld, model, pool, theta, 5)
+
+
+def test_parts_that_do_not_belong_together_are_refused():
+    model, series, windows, theta = setting(rh.Gaussian())
+    other, _, _, there = setting(rh.Gaussian(), coordinates="the paper's")
+    pool, rng = Pool(model, series, windows, uniform(windows), 2), np.random.default_rng(0)
+    with pytest.raises(ValueError, match="the pool was made for Gaussian with 3 states and 12 components"):
+        gradient_estimates(rng, other, pool, there, 3)
+    with pytest.raises(ValueError, match="the pool was made for"):
+        run(rng, ExpandedMeanSgld(1e-3), other, pool, there, 3)
+    longer = Windows(series, 2, 9)
+    with pytest.raises(ValueError, match="L = 2 and B = 9, not of 13 with L = 2 and B = 3"):
+        Pool(model, series, windows, uniform(windows), 2, frozen=freeze(model, theta, series, longer))
+    whole = rh.Series(series.read(0, 61)[:, 0])
+    with pytest.raises(ValueError, match="windows are those of another series"):
+        Pool(model, whole, windows, uniform(windows), 2)
+    with pytest.raises(ValueError, match="shared by all components"):
+        Pool(model, series, windows, uniform(windows), 2, separate=True, frozen=freeze(model, theta, series, windows))
+    with pytest.raises(TypeError, match="pass a generator"):
+        run(0, Sgld(1e-3), model, pool, theta, 3)
+    with pytest.raises(TypeError, match="start is a Parameters"):
+        run(rng, Sgld(1e-3), model, pool, model.unpack(theta), 3)
+    with pytest.raises(ValueError, match="count is 0"):
+        gradient_estimates(rng, model, pool, theta, 0)
+    with pytest.raises(TypeError, match=r"a Design with probabilities \(rows, N\) is needed"):
+        Pool(model, series, windows, np.full((1, 13), 1 / 13), 2)
 
 
 def test_rows_are_pooled_to_share_windows():

@@ -300,8 +300,11 @@ def test_langevin_knows_which_coordinates_are_positive():
 @pytest.mark.parametrize("family", FAMILIES, **names)
 def test_a_chain_that_diverges_is_said(family, size):
     model, parameters, series = case(family)
-    with pytest.raises(RuntimeError, match=r"diverged in step \d+: theta\[\d+\], .*\[.*\], is .* a smaller step size"):
+    with pytest.raises(rh.DivergedError, match=r"\[.*\] diverged at draw \d+ of chain 0; .* a smaller step") as error:
         exact.langevin(np.random.default_rng(14), Sgld(size), model, series, parameters, 200)
+    kept, (found,) = error.value.draws[0], error.value.divergences
+    assert np.isfinite(kept[: found.draw]).all()
+    assert np.isnan(kept[found.draw :]).all()
 
 
 # ---------------------------------------------------------------- doors of both

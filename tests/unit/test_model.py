@@ -171,3 +171,10 @@ def test_default_priors_of_counts_and_the_papers_priors():
 def test_reference_follows_the_largest_entry():
     model = model_of(rh.Gaussian(), 3).with_reference(SINGLE)
     assert model.coordinates == rh.AdditiveLogRatio((0, 1, 0))
+
+
+@pytest.mark.parametrize("e", [1e-8, 1e-14, 1e-20, 1e-60])
+def test_the_pull_of_the_start_is_bounded_where_groups_of_states_hardly_meet(e):
+    P = np.array([[0.7, 0.3, e, e], [0.2, 0.8, e, e], [e, e, 0.5, 0.5], [3 * e, e, 0.4, 0.6]])
+    P /= P.sum(1, keepdims=True)
+    assert np.abs(stationary_pull(P, np.array([1.0, 0, 0, 0]))).max() <= 2

@@ -45,9 +45,19 @@ def test_held_out_density_is_equation_eleven(family):
     np.testing.assert_allclose(held_out_so_far(found), [held_out(found[: z + 1]) for z in range(4)], rtol=1e-12)
 
 
+def test_a_missing_observation_has_density_one_and_one_draw_is_enough():
+    model, _, theta = some_draws(rh.Gaussian())
+    one = in_order(model, theta[0])
+    assert state_densities(model, one, [np.nan], 0)[0, 0] == 0.0
+    assert state_densities(model, in_order(model, theta.reshape(2, 2, -1)), [1.0], 0).shape == (4, 1)
+    with pytest.raises(ValueError, match="no draws"):
+        state_densities(model, in_order(model, theta[:0]), [1.0], 0)
+
+
+@pytest.mark.parametrize("start", [None, [0.2, 0.5, 0.3]], ids=["stationary", "given start"])
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: type(f).__name__)
-def test_sequence_densities_are_likelihoods(family):
-    model, points, theta = some_draws(family)
+def test_sequence_densities_are_likelihoods(family, start):
+    model, points, theta = some_draws(family, start=start)
     draws = Draws(*model.unpack_all(theta))
     y = series_of(np.random.default_rng(3), model, points[0], 21, missing=0.2).reshape(3, 7)
     found = sequence_densities(model, draws, y)

@@ -23,14 +23,16 @@ def design(weights: Array, eta: float) -> Design:
 
     A row without any weight (a state that no window has) becomes uniform.
     """
-    if not 0 <= eta <= 1:
-        raise ValueError(f"eta is {eta}; the uniform share must lie between 0 and 1.")
+    if not isinstance(eta, float | int | np.floating) or not 0 <= eta <= 1:
+        raise ValueError(f"eta is {eta!r}; the uniform share must lie between 0 and 1.")
+    weights = np.atleast_2d(np.asarray(weights, dtype=float))
     bad = ~np.isfinite(weights) | (weights < 0)
     if bad.any():
         i, n = np.argwhere(bad)[0]
         raise ValueError(f"the weight of window {n} in row {i} is {weights[i, n]}; it must be finite and not negative.")
+    top, N = weights.max(1, keepdims=True), weights.shape[1]
+    weights = weights / np.where(top > 0, top, 1.0)  # sums of huge weights would overflow
     total = weights.sum(1, keepdims=True)
-    N = weights.shape[1]
     shares = np.where(total > 0, weights / np.where(total > 0, total, 1.0), 1 / N)
     return Design((1 - eta) * shares + eta / N)
 
@@ -42,8 +44,15 @@ def pooled(found: Design) -> Design:
 
 def check_positive(found: Design) -> None:
     """Refuse a design that never draws some window: what that window says would be lost without a word."""
-    if not (found.probabilities > 0).all():
-        i, n = np.argwhere(~(found.probabilities > 0))[0]
+    if not isinstance(found, Design) or np.ndim(found.probabilities) != 2:
+        raise TypeError(f"a Design with probabilities (rows, N) is needed, not {type(found).__name__}; see designs.")
+    sums = found.probabilities.sum(1)
+    if np.isfinite(sums).all() and (np.abs(sums - 1) > 1e-6).any():
+        i = int(np.argmax(np.abs(sums - 1)))
+        raise ValueError(f"row {i} of the design sums to {sums[i]:g}; probabilities must sum to one.")
+    good = (found.probabilities > 0) & np.isfinite(found.probabilities)
+    if not good.all():
+        i, n = np.argwhere(~good)[0]
         raise ValueError(
             f"window {n} is never drawn for row {i} (probability {found.probabilities[i, n]:g}), which biases the "
             "gradient; mix with a uniform share, such as eta=0.1."

@@ -213,9 +213,10 @@ def eliminate(transition, left, law):
 def start_pull(transition, left, law, sums, w, u, out):
     """Slope (K, K) in the logits of sum_k first[k, w] log law[k] (see ``stationary_pull``); u (2, K) is room."""
     K = len(law)
-    total = 0.0
+    total, bound = 0.0, 0.0
     for k in range(K):
         total += sums.first[k, w]
+        bound += 2.0 * abs(sums.first[k, w])
     for k in range(K):
         u[1, k] = sums.first[k, w] / law[k] - total  # the right side, kept for the last line
         u[0, k] = u[1, k]
@@ -230,7 +231,8 @@ def start_pull(transition, left, law, sums, w, u, out):
         u[0, n] = u[0, n] / leaving if n > 0 else 0.0
     for j in range(K):
         for k in range(K):
-            out[j, k] = law[j] * transition[j, k] * (u[0, k] - u[0, j] + u[1, j])
+            value = law[j] * transition[j, k] * (u[0, k] - u[0, j] + u[1, j])
+            out[j, k] = max(-bound, min(bound, value))
 
 
 # ---------------------------------------------------------------- gradients

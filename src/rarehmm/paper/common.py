@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rarehmm.chains import DivergedError, run
+from rarehmm.chains import run
 from rarehmm.designs import Design
 from rarehmm.designs.printed import printed
 from rarehmm.designs.targeted import targeted
@@ -19,6 +19,7 @@ from rarehmm.initial import from_labels, kmeans_labels, label_sums
 from rarehmm.model import Model, Parameters, paper_priors
 from rarehmm.plots import COLOURS
 from rarehmm.pool import Pool
+from rarehmm.samplers import DivergedError
 from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
 from rarehmm.series import Array, IntArray, Series
 from rarehmm.simulation import simulate

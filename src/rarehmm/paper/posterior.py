@@ -87,14 +87,14 @@ def reproduce(settings: Settings) -> Outcome:
     remarks = [
         "Exact Gibbs sampling, which the paper lacks, is the measure here.",
         f"For the common means TASS has {ratio[TASS][0]:.1f} and {ratio[TASS][1]:.1f} times the right standard "
-        f"deviation and uniform sub-sampling {ratio[UNIFORM][0]:.1f} and {ratio[UNIFORM][1]:.1f} times: the noise of "
-        "the gradient, which no weighting removes. The paper finds them about right or slightly too large against "
-        "full-data Langevin dynamics.",
+        f"deviation and uniform sub-sampling {ratio[UNIFORM][0]:.1f} and {ratio[UNIFORM][1]:.1f} times. Above "
+        "1 it is the noise of the gradient, which no weighting removes; below, the chain was too short. The paper has "
+        "them about right or slightly too large, beside full-data Langevin dynamics.",
         f"For the rare mean TASS has {ratio[TASS][2]:.2f}, uniform sub-sampling {ratio[UNIFORM][2]:.2f}. The paper's "
         "uniform chain sat near 12 for mu_3: from a start that knows nothing (section 4.1). All start from the "
         "clustering here.",
         f"Full-data Langevin dynamics without a Metropolis step has {ratio[LANGEVIN].min():.2f} to "
-        f"{ratio[LANGEVIN].max():.2f} times the standard deviation of Gibbs: nothing undoes what its "
+        f"{ratio[LANGEVIN].max():.2f} times the standard deviation of Gibbs: above 1, nothing undoes what its "
         "step size adds.",
         f"Variational Bayes has {ratio[VARIATIONAL].min():.2f} to {ratio[VARIATIONAL].max():.2f}. The paper reports "
         "that it underestimates uncertainty, against Langevin dynamics and with another package.",

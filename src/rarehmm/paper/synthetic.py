@@ -125,12 +125,11 @@ def arrival(c: Comparison) -> list[str]:
     """Why nobody arrives at once, and who arrives, from the numbers of this run."""
     late = {row[0]: row[2] for row in c.table.rows}
     return [
-        "The paper shows curves without numbers and gives no starts. From starts that know nothing the drift brings no "
-        "chain close within 1,000 or 2,000 iterations (noise may throw one there). While the mean of a state is u away "
-        "from its n observations its variance is near u^2, and an iteration moves the mean by epsilon n u / u^2. It "
-        f"takes u^2 / (2 epsilon n) iterations, about {c.needed:,.0f} here, for an exact gradient too. Only with a "
-        "variance that stays near its start, that is without the metric s^4 on variances, is a rare mean close within "
-        "2,000.",
+        "The paper shows curves without numbers and gives no starts. While the mean of a state is u away from its n "
+        "observations its variance is near u^2, and an iteration moves the mean by epsilon n u / u^2. From starts that "
+        f"know nothing the way takes u^2 / (2 epsilon n) iterations, about {c.needed:,.0f} here, for an exact gradient "
+        "too (noise may throw a chain there sooner). The paper speaks of 1,000 to 2,000: that needs variances that "
+        "stay near their start, as without the metric s^4 on them.",
         f"After {c.steps:,} iterations, with one window for each component TASS found it {late[TASS]} times (nearly "
         f"without a uniform share {late[CLOSE]}, as printed {late[PRINTED]}) and uniform sub-sampling {late[UNIFORM]}; "
         f"with its 15 windows shared by all components, which costs the same, {late[SHARED]}.",

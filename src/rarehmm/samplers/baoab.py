@@ -23,7 +23,7 @@ class Baoab(NamedTuple):
     def memory_rows(self) -> int:
         return 1
 
-    def check(self) -> None:
+    def check(self, size: int) -> None:
         check_setting(self, "step_size")
         check_setting(self, "friction")
 

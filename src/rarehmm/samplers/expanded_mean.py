@@ -23,7 +23,7 @@ class ExpandedMeanSgld(NamedTuple):
     def keeps_positive(self) -> bool:
         return True
 
-    def check(self) -> None:
+    def check(self, size: int) -> None:
         check_setting(self, "step_size")
 
 

@@ -17,7 +17,7 @@ class LeimkuhlerMatthews(NamedTuple):
     def memory_rows(self) -> int:
         return 1
 
-    def check(self) -> None:
+    def check(self, size: int) -> None:
         check_setting(self, "step_size")
 
 

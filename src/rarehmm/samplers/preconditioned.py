@@ -25,11 +25,13 @@ class PreconditionedSgld(NamedTuple):
     def memory_rows(self) -> int:
         return 1
 
-    def check(self) -> None:
+    def check(self, size: int) -> None:
         check_setting(self, "step_size")
         L = self.factor
         if not isinstance(L, np.ndarray) or L.ndim != 2 or L.shape[0] != L.shape[1] or np.triu(L, 1).any():
             raise ValueError(f"factor is {L!r}; a lower triangular matrix (d, d) is needed, such as a Cholesky factor.")
+        if len(L) != size:
+            raise ValueError(f"factor is {len(L)} x {len(L)} and theta has {size} components; it must be of that size.")
         if not np.isfinite(L).all() or (np.diag(L) <= 0).any():
             raise ValueError(f"the diagonal of factor is {np.diag(L)}; it must be positive, and all entries finite.")
 

@@ -21,7 +21,7 @@ class Sghmc(NamedTuple):
     def memory_rows(self) -> int:
         return 1
 
-    def check(self) -> None:
+    def check(self, size: int) -> None:
         check_setting(self, "step_size")
         check_setting(self, "friction", 1.0)
 

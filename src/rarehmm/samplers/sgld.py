@@ -13,7 +13,7 @@ class Sgld(NamedTuple):
 
     step_size: float
 
-    def check(self) -> None:
+    def check(self, size: int) -> None:
         check_setting(self, "step_size")
 
 

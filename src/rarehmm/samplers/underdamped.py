@@ -25,7 +25,7 @@ class Underdamped(NamedTuple):
     def noise_rows(self) -> int:
         return 2
 
-    def check(self) -> None:
+    def check(self, size: int) -> None:
         check_setting(self, "step_size")
         check_setting(self, "friction")
 

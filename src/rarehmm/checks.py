@@ -1,0 +1,27 @@
+"""Small doors that many rooms share: each refuses a value with its name, what it is and what it must be."""
+
+from typing import Any
+
+import numpy as np
+
+
+def check_whole(name: str, value: Any, least: int = 1) -> int:
+    """A whole number, at least ``least``."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} is {value!r}; it must be a whole number from {least}.")
+    return int(value)
+
+
+def check_threads(threads: Any) -> None:
+    """A number of threads, or None for all cores."""
+    if threads is not None:
+        try:
+            check_whole("threads", threads)
+        except ValueError as error:
+            raise ValueError(f"{str(error).removesuffix('.')}, or None for all cores.") from None
+
+
+def check_generator(rng: Any) -> None:
+    """NumPy's generator of random numbers."""
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError(f"rng is {rng!r}; pass a generator, such as np.random.default_rng(0).")
