@@ -19,7 +19,7 @@ from rarehmm.series import Array, IntArray, Series
 from rarehmm.windows import Windows
 
 SPARSE = 4  # windows for each entry of the guide
-MEMORY = 16 << 20  # bytes: enough that a refill costs little a window
+MEMORY = 32 << 20  # bytes: enough that a refill costs little a window
 
 
 def distinct(rows: Array) -> tuple[Array, IntArray]:
@@ -136,18 +136,18 @@ class Pool:
             y, begin, steps, weight, shortest, fresh, self.owner, self.owners, W.buffer, W.length, left, right, control
         )
 
-    def draw(self, rng: np.random.Generator, steps: int) -> IntArray:
-        """Windows (steps, lanes), independently from the row of the design that each lane has."""
-        windows = np.empty((steps, len(self.row)), dtype=np.int64)
-        choose(rng.random(windows.shape), self.row, self.cumulative, self.guide, windows)
-        return windows
+    def draw(self, rng: np.random.Generator, sets: int) -> tuple[IntArray, Array]:
+        """Windows (sets, lanes), independently from the row of the design that each lane has, and their weights."""
+        windows, weights = np.empty((sets, len(self.row)), dtype=np.int64), np.empty((sets, len(self.row)))
+        choose(rng.random(windows.shape), self.row, self.cumulative, self.guide, self.size, windows, weights)
+        return windows, weights
 
-    def fill(self, rng: np.random.Generator, steps: int, room: Gathered) -> None:
-        """Draw the windows of ``steps`` steps and gather them."""
-        self.gather(self.draw(rng, steps), room)
+    def fill(self, rng: np.random.Generator, sets: int, room: Gathered) -> None:
+        """Draw so many sets of windows and gather them."""
+        self.gather(*self.draw(rng, sets), room)
 
-    def gather(self, drawn: IntArray, room: Gathered) -> None:
-        """Copy given windows (steps, lanes) from the series."""
+    def gather(self, drawn: IntArray, weights: Array, room: Gathered) -> None:
+        """Copy given windows (sets, lanes) from the series, with their weights."""
         W = self.windows
         room.shortest[:], room.fresh[:], room.control[:] = W.length, False, 0.0
         for low, high in self.stretches:
@@ -156,8 +156,7 @@ class Pool:
             first, last = self.rows(low, high)
             y = self.series.read(first, last)
             collect(
-                y, first, drawn, low, high, self.row, self.cumulative, self.size, W.before, W.bounds,
-                self.left, self.right, self.statistics, room,
+                y, first, drawn, weights, low, high, W.before, W.bounds, self.left, self.right, self.statistics, room,
             )  # fmt: skip
 
     def rows(self, low: Any, high: Any) -> tuple[int, int]:

@@ -49,7 +49,11 @@ def random_design(rng, rows, N):
 def every_estimate(model, pool, theta, N):
     """The estimate (N, d) that each window would give if all lanes of a step drew it."""
     room, out = pool.room(N), np.empty((N, model.size))
-    pool.gather(np.repeat(np.arange(N)[:, None], len(pool.row), axis=1), room)
+    pool.gather(
+        np.repeat(np.arange(N)[:, None], len(pool.row), axis=1),
+        1 / (pool.size * pool.probabilities.T[:, pool.row]),
+        room,
+    )
     point, sums, work = workspace(model, pool)
     estimates(model.family, target_of(model, pool), room, theta, point, sums, work, out)
     return out
@@ -113,7 +117,7 @@ def test_a_whitened_chain_is_its_steps_one_by_one():
     while len(draws) < 12:
         m = min(pool.ahead, 12 - len(draws))
         sets = min(pool.ahead, 2 * m + min(100, pool.ahead))
-        drawn, noise, at = pool.draw(streams[0], sets), streams[1].standard_normal((m, 1, 12)), 0
+        (drawn, _), noise, at = pool.draw(streams[0], sets), streams[1].standard_normal((m, 1, 12)), 0
         for xi in noise:
             count = int(np.ceil(min(100, pool.ahead, max(1.0, z @ z / 12))))
             if at + count > sets:
@@ -136,7 +140,7 @@ def by_hand(rng, sampler, model, pool, each, theta, steps):
     theta, memory, draws = theta.copy(), np.zeros((memory_rows(sampler), len(theta))), []
     while len(draws) < steps:
         m = min(pool.ahead, steps - len(draws))
-        drawn, normals = pool.draw(windows, m), noise.standard_normal((m, noise_rows(sampler), len(theta)))
+        (drawn, _), normals = pool.draw(windows, m), noise.standard_normal((m, noise_rows(sampler), len(theta)))
         for w, xi in zip(drawn, normals, strict=True):
             g, gradient = each(theta), model.log_prior_gradient(theta)
             for lane, n in enumerate(w):
@@ -188,10 +192,11 @@ def test_windows_are_drawn_by_inversion():
     model, series, windows, _ = setting(rh.Gaussian())
     design = random_design(np.random.default_rng(5), model.size, windows.count)
     pool = Pool(model, series, windows, design, 4)
-    drawn, u = pool.draw(np.random.default_rng(6), 50), np.random.default_rng(6).random((50, len(pool.row)))
+    (drawn, weights), u = pool.draw(np.random.default_rng(6), 50), np.random.default_rng(6).random((50, len(pool.row)))
     for lane, row in enumerate(pool.row):
         expected = np.searchsorted(np.cumsum(design.probabilities[row]), u[:, lane], side="right")
         np.testing.assert_array_equal(drawn[:, lane], expected)
+        np.testing.assert_allclose(weights[:, lane], 1 / (4 * design.probabilities[row, expected]), rtol=1e-12)
 
 
 def test_windows_come_from_wherever_the_series_is(tmp_path):

@@ -80,10 +80,11 @@ class Gathered(NamedTuple):
 
 # ---------------------------------------------------------------- drawing and gathering
 @kernel
-def choose(u, row, cumulative, guide, windows):
+def choose(u, row, cumulative, guide, size, windows, weights):
     """windows (m, lanes): the first n with cumulative[row, n + 1] above the uniform number u (m, lanes) of its slot.
 
     ``cumulative`` (rows, N + 1) begins with 0; ``guide`` (rows, B) says where to begin to look for numbers from b / B.
+    ``weights`` (m, lanes) are 1 / (size q), with the probability q that is drawn with.
     """
     for at in range(u.shape[0]):
         for lane in range(u.shape[1]):
@@ -94,10 +95,11 @@ def choose(u, row, cumulative, guide, windows):
             while cumulative[r, n] > x:  # x B was rounded up
                 n -= 1
             windows[at, lane] = n
+            weights[at, lane] = 1.0 / (size * (cumulative[r, n + 1] - cumulative[r, n]))
 
 
 @kernel
-def collect(y, offset, windows, low, high, row, cumulative, size, before, bounds, left, right, statistics, out):
+def collect(y, offset, windows, weights, low, high, before, bounds, left, right, statistics, out):
     """Copy those windows (m, lanes) that lie in [low, high) from the rows y (n, D) of a series, the first ``offset``.
 
     ``before`` and ``bounds`` as in ``Windows``; ``left``, ``right`` (N, K) and ``statistics`` (N, C) are frozen.
@@ -129,8 +131,7 @@ def collect(y, offset, windows, low, high, row, cumulative, size, before, bounds
                     out.y[at, g, t, d, w] = math.nan
             length = min(out.length, bounds[s + 1] - first)
             out.begin[at, g, 0, w], out.steps[at, g, 0, w] = begin, length
-            r = row[lane]
-            out.weight[at, g, 0, w] = 1.0 / (size * (cumulative[r, window + 1] - cumulative[r, window]))
+            out.weight[at, g, 0, w] = weights[at, lane]
             out.shortest[at, g] = min(out.shortest[at, g], length)
             out.fresh[at, g] |= begin == out.buffer
             if C > 0:

@@ -139,7 +139,8 @@ def arrival(c: Comparison) -> list[str]:
 def draw(c: Comparison, case: Case, variances: bool = False) -> Any:
     """Distance of the watched parameters to the truth against iterations, and held-out densities."""
     panels = [(k, i) for i in range(1 + variances) for k in case.watched]
-    made, axes = figure(len(panels) + len(case.watched))
+    total = len(panels) + len(case.watched)
+    made, axes = figure(total // 2, 2) if total > 4 else figure(total)
     for axis, (k, i) in zip(axes, panels, strict=False):
         true = 1.0 if i else case.means[k]
         for name in (UNIFORM, TASS):
