@@ -118,13 +118,19 @@ def reproduce(
 
 
 @app.command("warm-up")
-def warm_up() -> None:
-    """Compile the kernels of every family ahead of time, for all numbers of states.
+def warm_up(
+    names: Annotated[list[str] | None, typer.Argument(help="Families, such as gaussian; none: all of them.")] = None,
+) -> None:
+    """Compile the kernels of families ahead of time, for all numbers of states.
 
     Samplers other than the default one take seconds more when they are first used.
     """
-    for name, kind in track(families().items(), description="compiling", console=console):
-        family = kind()
+    known = families()
+    for name in names or ():
+        if name not in known:
+            raise typer.BadParameter(f"there is no family {name!r}; there are {', '.join(known)}.")
+    for name in track(names or list(known), description="compiling", console=console):
+        family = known[name]()
         priors = Priors(tuple(rh.Normal(0.0, 1.0) for _ in family.parameters))
         model = rh.Model(family, 2, priors)
         point = model.natural(

@@ -27,7 +27,7 @@ def test_demo_draws_a_picture(tmp_path):
 
 def test_warm_up_compiles_everything_and_cache_clear_removes_it(tmp_path):
     box = {"NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
-    done = run("warm-up", **box)
+    done = run("warm-up", "student_t", **box)
     assert done.returncode == 0, done.stderr
     compiled = set(tmp_path.rglob("*.nbc"))
     assert len(compiled) >= 9
@@ -38,7 +38,7 @@ from rarehmm.windows import Windows
 from rarehmm.designs.uniform import uniform
 from rarehmm.gradients import freeze
 from rarehmm.samplers.baoab import Baoab
-for family in (rh.Gaussian(), rh.StudentT(7), rh.Poisson()):
+for family in (rh.StudentT(7), rh.StudentT(4.5)):
     priors = rh.Priors(tuple(rh.Normal(0, 1) for _ in family.parameters))
     model = rh.Model(family, 4, priors)
     point = model.natural(np.ones((4, len(family.parameters))), np.full((4, 4), 0.25))

@@ -5,6 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rarehmm import cli
+from rarehmm.dispatch import JIT
 from rarehmm.plots import longest_visit
 
 
@@ -19,10 +20,17 @@ def test_demo(tmp_path):
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.skipif(JIT, reason="compiles for half a minute; tests/system does it in a process of its own")
 def test_warm_up_names_the_families():
     output = invoke("warm-up")
     for name in ("gaussian", "poisson", "student_t"):
         assert name in output
+
+
+def test_a_family_that_is_not_there_is_refused():
+    done = CliRunner().invoke(cli.app, ["warm-up", "gausian"])
+    assert done.exit_code == 2
+    assert "gaussian" in done.output
 
 
 def test_cache_clear_removes_what_is_listed(tmp_path, monkeypatch):
