@@ -1,5 +1,6 @@
 """First states: labels of observations by k-means, and what follows if labels are taken for the truth."""
 
+import contextlib
 import warnings
 from dataclasses import replace
 from itertools import pairwise
@@ -163,8 +164,9 @@ def find_states(model: Model, series: Series, *, threads: int | None = None) -> 
     """Parameters to start from, out of the data alone: the best first, then the runner-up.
 
     Surprise seeding: K - 1 states are fitted, each observation is scored by its one-step predictive density under that
-    fit, and the last state is put on the most surprising ones, whatever their share.  Each such start, and k-means with
-    K clusters, climbs a few EM steps; the one with the largest log posterior and the next that differs climb on.
+    fit, and the last state is put on the most surprising ones, whatever their share.  Each such start, and K clusters
+    of values and of roughness, climb a few EM steps; the one with the largest log posterior, and the next that differs,
+    climb on.
     """
     K = model.n_states
 
@@ -175,6 +177,8 @@ def find_states(model: Model, series: Series, *, threads: int | None = None) -> 
 
     found = [climbed(from_labels(model, series, kmeans_labels(series, K)), 16)]
     if K > 1:
+        with contextlib.suppress(ValueError):  # too few different values for it
+            found.append(climbed(from_labels(model, series, roughness_labels(series, K)), 16))
         fewer = replace(model, n_states=K - 1, start=None, coordinates=AdditiveLogRatio())
         fit = climbed(from_labels(fewer, series, kmeans_labels(series, K - 1)), 10, fewer).parameters
         for seeds in surprising(fewer, fit, series, threads):
@@ -196,6 +200,16 @@ def distance(one: Parameters, other: Parameters) -> tuple[float, IntArray]:
     apart = (np.abs(one.phi[:, None] - other.phi[None]) / scale).max(-1)
     order = linear_sum_assignment(apart)[1]
     return float(apart[np.arange(len(order)), order].max()), order
+
+
+def roughness_labels(series: Series, K: int, span: int = 11) -> IntArray:
+    """Labels (T,) by how far observations near each other are from the mean of all: for states that differ in variance
+    alone, which no clustering of values tells apart."""
+    y = np.concatenate([rows[:, 0] for _, rows in series.strides()])
+    away = np.abs(y - series.summaries[0].mean)
+    away = np.convolve(np.where(np.isnan(away), np.nanmean(away), away), np.full(span, 1 / span), "same")
+    logs = np.log(away + 1e-9 * away.max())
+    return nearest(logs, kmeans_centres(logs, K))
 
 
 def surprising(model: Model, parameters: Parameters, series: Series, threads: int | None) -> list[Array]:
