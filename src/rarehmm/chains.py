@@ -75,20 +75,15 @@ def run(
         saved.resume(states, draws)
     lock, stop = threading.Lock(), threading.Event()
 
+    def told() -> None:
+        if watch:
+            watch(sum(s.done for s in states), steps * len(states))
+        if saved:
+            saved.write_now_and_then(states, draws)
+
     def one(chain: int) -> None:
-        state = states[chain]
-        for good, kept in refills(state, sampler, model, target, pool, steps):
-            with lock:
-                numbers = np.arange(state.done + 1, state.done + good + 1)  # of the steps, from 1
-                stored = numbers % thin == 0
-                draws[chain, numbers[stored] // thin - 1] = kept[stored]
-                state.commit(good)
-                if watch:
-                    watch(sum(s.done for s in states), steps * len(states))
-                if saved:
-                    saved.write_now_and_then(states, draws)
-            if stop.is_set():
-                return
+        parts = refills(states[chain], sampler, model, target, pool, steps)
+        follow(states[chain], parts, draws[chain], thin, lock, stop, told)
 
     try:
         with ThreadPoolExecutor(min(threads or available_threads(), len(states))) as workers:
@@ -105,6 +100,27 @@ def run(
     if found:
         raise DivergedError(found, draws)
     return draws
+
+
+def follow(
+    state: "State",
+    parts: Iterator[tuple[int, Array]],
+    draws: Array,
+    thin: int,
+    lock: threading.Lock,
+    stop: threading.Event,
+    told: Callable[[], None],
+) -> None:
+    """Keep every ``thin``-th of a chain's draws, part by part, and tell of each; until the end, or ``stop``."""
+    for good, kept in parts:
+        with lock:
+            numbers = np.arange(state.done + 1, state.done + good + 1)  # of the steps, from 1
+            stored = numbers % thin == 0
+            draws[numbers[stored] // thin - 1] = kept[stored]
+            state.commit(good)
+            told()
+        if stop.is_set():
+            return
 
 
 def starts(model: Model, start: Any) -> Array:

@@ -3,6 +3,7 @@
 import difflib
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import numpy as np
@@ -105,16 +106,19 @@ def reproduce(
         f"{len(chosen)} of them, {'under 3 minutes' if quick else f'about {minutes} minutes'} in all, to {out}"
     )
     for name in chosen:
-        module, started = known[name], time.perf_counter()
-        with Progress(console=console, transient=True) as progress:
-            task = progress.add_task(module.TITLE, total=None)
-            how = paper.Settings(quick, data, lambda a, b: progress.update(task, completed=a, total=b))  # noqa: B023
-            try:
-                outcome = module.reproduce(how)
-                paths = paper.write(name, module.TITLE, outcome, out, quick)
-            except (OSError, ImportError) as error:
-                raise typer.BadParameter(f"{name}: {error}") from error
-        _say(f"{module.TITLE}: {paths[0]}", started)
+        _reproduce_one(name, known[name], quick, out, data)
+
+
+def _reproduce_one(name: str, module: ModuleType, quick: bool, out: Path, data: Path) -> None:
+    started = time.perf_counter()
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task(module.TITLE, total=None)
+        how = paper.Settings(quick, data, lambda done, total: progress.update(task, completed=done, total=total))
+        try:
+            paths = paper.write(name, module.TITLE, module.reproduce(how), out, quick)
+        except (OSError, ImportError) as error:
+            raise typer.BadParameter(f"{name}: {error}") from error
+    _say(f"{module.TITLE}: {paths[0]}", started)
 
 
 @app.command("warm-up")

@@ -113,7 +113,7 @@ def specialise(function: Any, like: Callable[..., Any], choose: Callable[..., An
         found = choose(*args)
         return found and bare(found)
 
-    typed.__signature__ = inspect.signature(bare(like))  # type: ignore[attr-defined]
+    vars(typed)["__signature__"] = inspect.signature(bare(like))
     overload(function, jit_options=INLINE)(typed)
 
 

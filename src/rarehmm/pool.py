@@ -12,7 +12,7 @@ from rarehmm.blocks import CHUNK
 from rarehmm.checks import check_whole
 from rarehmm.designs import Design, check_positive
 from rarehmm.gradients import Frozen, check_frozen
-from rarehmm.kernels.chain import Gathered, choose, collect
+from rarehmm.kernels.gathering import Gathered, choose, collect
 from rarehmm.lanes import LANES, lane_array
 from rarehmm.model import Model
 from rarehmm.series import Array, IntArray, Series

@@ -5,7 +5,6 @@ import pytest
 from typer.testing import CliRunner
 
 from rarehmm import cli
-from rarehmm.dispatch import JIT
 from rarehmm.plots import longest_visit
 
 
@@ -20,7 +19,6 @@ def test_demo(tmp_path):
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.skipif(JIT, reason="compiles for half a minute; tests/system does it in a process of its own")
 def test_warm_up_names_the_families():
     output = invoke("warm-up")
     for name in ("gaussian", "poisson", "student_t"):
