@@ -5,7 +5,9 @@ from rarehmm.em import Climb, climb
 from rarehmm.emissions.gaussian import Gaussian
 from rarehmm.emissions.poisson import Poisson
 from rarehmm.emissions.student_t import StudentT
-from rarehmm.exact import gibbs, langevin
+from rarehmm.exact import gibbs, hmc, langevin, metropolis_langevin
+from rarehmm.inference import Inference, infer
+from rarehmm.mode import Mode, find_mode
 from rarehmm.model import Model, Parameters, Priors, default_priors, no_priors, paper_priors
 from rarehmm.passes import (
     Expectations,
@@ -42,7 +44,9 @@ __all__ = [
     "Gamma",
     "Gaussian",
     "GaussianApproximation",
+    "Inference",
     "InverseGamma",
+    "Mode",
     "Model",
     "Normal",
     "Parameters",
@@ -58,13 +62,17 @@ __all__ = [
     "default_priors",
     "expectations",
     "filter_states",
+    "find_mode",
     "gaussian_approximation",
     "gibbs",
+    "hmc",
     "in_order",
+    "infer",
     "joint_log_density",
     "langevin",
     "log_likelihood",
     "log_posterior",
+    "metropolis_langevin",
     "no_priors",
     "paper_priors",
     "predictive_log_density",

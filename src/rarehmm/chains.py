@@ -20,17 +20,17 @@ import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
 from rarehmm.blocks import available_threads
-from rarehmm.checks import check_generator, check_threads, check_whole
+from rarehmm.checks import check_generator, check_threads, check_whole, warn_interrupted
 from rarehmm.dispatch import explained
 from rarehmm.emissions import prepare
 from rarehmm.kernels.chain import Room, Target, estimates, run_chain
 from rarehmm.kernels.messages import Point, group, zeros
 from rarehmm.mode import Mode
 from rarehmm.model import Model
+from rarehmm.points import bare_target, empty_point
 from rarehmm.pool import Pool
 from rarehmm.samplers import DivergedError, Divergence, check_sampler, first_memory, noise_rows
 from rarehmm.series import Array
-from rarehmm.transitions import AdditiveLogRatio
 
 FORMAT = 1  # of checkpoints
 SECONDS = 10.0  # between two of them
@@ -53,9 +53,10 @@ def run(
     """Draws of theta (chains, steps // thin, d), one chain for each row of ``start`` (chains, d) or for one start (d,).
 
     With a ``mode`` the sampler moves in coordinates that are whitened there, and a step uses more windows the farther
-    it is from it, up to 100 times as many: in proportion to the square of the distance.
-    ``watch(done, total)`` is told of the steps of all chains together.  With a ``checkpoint``, a file, the state of
-    the run is written there now and then; called again with the same arguments, the run goes on from it.
+    it is from it, up to 100 times as many: in proportion to the mean square of its whitened coordinates, rounded.
+    ``watch(done, total)`` is told of the steps of all chains together; Ctrl-C returns the draws so far, with a warning.
+    With a ``checkpoint``, a file, the state of the run is written there now and then; called again with the same
+    arguments, the run goes on from it.
     """
     check_generator(rng)
     check_threads(threads)
@@ -68,7 +69,7 @@ def run(
     if mode is not None:
         begin = solve_triangular(mode.factor, (theta - mode.theta).T, lower=True).T
     states = [State(child.spawn(2), row, sampler) for child, row in zip(rng.spawn(len(theta)), begin, strict=True)]
-    draws = np.full((len(theta), steps // thin, model.size), np.nan)
+    draws = whole = np.full((len(theta), steps // thin, model.size), np.nan)
     saved = None
     if checkpoint:
         saved = Checkpoint(Path(checkpoint), settings(sampler, model, pool, mode, states, steps, thin))
@@ -93,9 +94,13 @@ def run(
                     result.result()
             finally:
                 stop.set()
+    except KeyboardInterrupt:
+        done = min(s.done for s in states) // thin
+        warn_interrupted(done * len(states), draws[:, :, 0].size)
+        draws = draws[:, :done]
     finally:
         if saved:
-            saved.write(states, draws)
+            saved.write(states, whole)
     found = [Divergence(s.diverged, s.done // thin, chain) for chain, s in enumerate(states) if s.diverged]
     if found:
         raise DivergedError(found, draws)
@@ -171,11 +176,11 @@ def refills(
 ) -> Iterator[tuple[int, Array]]:
     """Run a chain as far as each refill of the pool goes: how many steps were good, and their draws (m, d)."""
     spare = int(target.growth) if target.growth > 1 else 0  # steps far from the mode use several sets
-    gathered, work = pool.room(2 * steps + spare), workspace(model, pool)
+    gathered, work = pool.room(steps + steps // 4 + spare), workspace(model, pool)
     kept, rows = np.empty((min(pool.ahead, steps), model.size)), noise_rows(sampler)
     while state.done < steps and not state.diverged:
         m = min(pool.ahead, steps - state.done)
-        sets = min(pool.ahead, 2 * m + spare) if spare else m
+        sets = min(pool.ahead, m + m // 4 + spare) if spare else m
         pool.fill(state.windows, sets, gathered)
         normals = state.noise.standard_normal((m, rows, model.size))
         with explained(f"{model.name} or {type(sampler).__name__}"):
@@ -288,39 +293,22 @@ def gradient_estimates(rng: np.random.Generator, model: Model, pool: Pool, theta
 
 def target_of(model: Model, pool: Pool, mode: Mode | None = None) -> Target:
     """The model as the chain's kernel sees it."""
-    K, P, d = model.n_states, len(model.family.parameters), model.size
-    rows, columns = model.coordinates.free(K)
-    frozen, none = pool.frozen, np.zeros((0, 0))
-    by_statistics = frozen is not None and not frozen.by_gradient
-    return Target(
-        logs=model.as_logs,
-        prior=model.prior_terms,
-        concentration=float(model.priors.transition.concentration),
-        expanded=not isinstance(model.coordinates, AdditiveLogRatio),
-        row=np.concatenate([np.tile(np.arange(K), P), rows]),
-        column=np.concatenate([np.repeat(np.arange(P), K), columns]),
-        stationary=model.start is None,
-        start=np.zeros(K) if model.start is None else model.start,
-        bounds=model.bounds,
-        power=model.powers,
-        whitened=mode is not None,
-        centre=mode.theta if mode else np.zeros(d),
-        factor=mode.factor if mode else none,
-        growth=min(100.0, pool.ahead) if mode else 1.0,
-        total=frozen.total if frozen else np.zeros(0),
-        hat=np.array([prepare(model.family, phi) for phi in frozen.phi]) if frozen and by_statistics else none,
-    )
+    frozen, bare = pool.frozen, bare_target(model)
+    if frozen is not None:
+        bare = bare._replace(total=frozen.total)
+        if not frozen.by_gradient:
+            bare = bare._replace(hat=np.array([prepare(model.family, phi) for phi in frozen.phi]))
+    if mode is None:
+        return bare
+    return bare._replace(whitened=True, centre=mode.theta, factor=mode.factor, growth=min(100.0, pool.ahead))
 
 
 def workspace(model: Model, pool: Pool) -> tuple[Point, Any, Room]:
     """What a chain over the windows of a pool works in."""
     K, P = model.n_states, len(model.family.parameters)
-    point = Point(
-        np.empty((K, P)), np.empty((K, len(prepare(model.family, np.ones(P))))), np.empty((K, K)), np.empty(K)
-    )
+    point = empty_point(model)
     *_, p, a, scale, top, b, pb = group(pool.n, 1, K)
+    left, pull, pairs = np.empty((3, K, K))
     frozen, vectors = np.empty(pool.statistics.shape[1]), np.empty((2, model.size))
-    room = Room(
-        p, a, scale, top, b, pb, np.empty(K), np.empty((K, K)), np.empty((2, K)), np.empty((K, K)), frozen, vectors
-    )
+    room = Room(p, a, scale, top, b, pb, np.empty(K), left, np.empty((2, K)), pull, pairs, frozen, vectors)
     return point, zeros(K, P, 0)[1], room

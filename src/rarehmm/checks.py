@@ -1,5 +1,6 @@
 """Small doors that many rooms share: each refuses a value with its name, what it is and what it must be."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -25,3 +26,10 @@ def check_generator(rng: Any) -> None:
     """NumPy's generator of random numbers."""
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"rng is {rng!r}; pass a generator, such as np.random.default_rng(0).")
+
+
+def warn_interrupted(done: int, wanted: int) -> None:
+    """Work was interrupted (Ctrl-C) and what there is is returned; with nothing done, the interrupt goes on."""
+    if done == 0:
+        raise KeyboardInterrupt
+    warnings.warn(f"interrupted: {done} of {wanted} draws are returned.", RuntimeWarning, stacklevel=3)

@@ -7,10 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_discrete_lyapunov
+from scipy.stats import chi2
 
 from rarehmm.importance import Weighted
+from rarehmm.mode import Mode
 from rarehmm.model import Model
-from rarehmm.passes import log_posterior
+from rarehmm.passes import expectations
+from rarehmm.points import Points
 from rarehmm.samplers.baoab import Baoab
 from rarehmm.series import Array, Series
 
@@ -34,23 +37,40 @@ class Mixing(NamedTuple):
 
 def mixing(draws: Array) -> Mixing:
     """By ArviZ, rank-normalised (Vehtari et al. 2021)."""
+    each, ess, rhat = [draws[:, :, i] for i in range(draws.shape[2])], arviz().ess, arviz().rhat
+    found = [[float(ess(x, method=m)) for x in each] for m in ("bulk", "tail")]
+    return Mixing(np.array(found[0]), np.array(found[1]), np.array([float(rhat(x)) for x in each]))
+
+
+def arviz() -> Any:
+    """ArviZ, heavy: loaded only where it is used."""
     with warnings.catch_warnings():  # it announces its next major version
         warnings.simplefilter("ignore", FutureWarning)
-        arviz: Any = importlib.import_module("arviz")  # heavy: only where it is used
-    each = [draws[:, :, i] for i in range(draws.shape[2])]
-    found = [[float(arviz.ess(x, method=m)) for x in each] for m in ("bulk", "tail")]
-    return Mixing(np.array(found[0]), np.array(found[1]), np.array([float(arviz.rhat(x)) for x in each]))
+        return importlib.import_module("arviz")
 
 
-def check_mixing(found: Mixing, names: list[str], wanted: float) -> list[Check]:
-    i, j = int(np.argmin(found.bulk)), int(np.argmax(found.r_hat))
+def check_mixing(found: Mixing, names: list[str], wanted: float, chains: int) -> list[Check]:
+    limit = r_hat_by_chance(np.minimum(found.bulk, found.tail), chains)  # R-hat looks at spreads as well
+    i, j = int(np.argmin(found.bulk)), int(np.argmax(found.r_hat - limit))
     size, r_hat = float(found.bulk[i]), float(found.r_hat[j])
     low = "" if size >= wanted else f": fewer than the {wanted:.0f} asked for; run longer"
-    apart = "chains agree" if r_hat < 1.01 else "chains have not come together; run longer or start elsewhere"
+    together = r_hat <= limit[j]
+    apart = "chains agree" if together else "chains have not come together; run longer or start elsewhere"
     return [
         Check("effective draws", size, size >= wanted, f"of {names[i]}, the worst{low}"),
-        Check("R-hat", r_hat, r_hat < 1.01, f"of {names[j]}, the worst: {apart}"),
+        Check("R-hat", r_hat, bool(together), f"of {names[j]}, the worst (limit {limit[j]:.3f}): {apart}"),
     ]
+
+
+def r_hat_by_chance(effective: Array, chains: int) -> Array:
+    r"""What R-hat (d,) exceeds for some component once in a thousand times although all chains have the same law; 1.01
+    at least.
+
+    With m half chains of E effective draws each, the variance of their means is :math:`\chi^2_{m-1} / (m-1) / E`.
+    """
+    m = 2 * chains
+    spread = chi2.isf(1e-3 / len(effective), m - 1) / (m - 1)
+    return np.asarray(np.maximum(1.01, np.sqrt(1 + spread * m / effective)))
 
 
 # ---------------------------------------------------------------- noise of the gradient
@@ -87,14 +107,45 @@ def check_buffer(bias: float) -> Check:
 def check_weights(found: Weighted) -> list[Check]:
     """An effective size from a few heavy points is no effective size."""
     largest = float(found.weights.max())
+    share = found.effective / found.drawn
+    k = tail_index(found.log_weights) if share < 0.9 else 0.0  # without weights to speak of it has no meaning
     return [
+        Check("Pareto k", k, k < 0.7, "tail of the importance weights" + ("" if k < 0.7 else ": too heavy to average")),
         Check("effective draws by weight", found.effective, found.effective >= 200, "of importance sampling"),
         Check("largest weight", largest, largest < 0.03, "share of one point among all"),
         Check("last proposal", found.last_share, found.last_share >= 0.1, "effective share of the last round alone"),
     ]
 
 
+def tail_index(log_weights: Array) -> float:
+    """Shape k of a generalised Pareto law in the tail of the weights, by ArviZ (Vehtari et al. 2024)."""
+    return float(arviz().psislw(log_weights)[1])
+
+
+# ---------------------------------------------------------------- states
+def check_states(mode: Mode, series: Series, threads: int | None = None) -> Check:
+    """A state that no observation belongs to at the mode tells nothing but its prior."""
+    found = expectations(mode.model, mode.model.unpack(mode.theta), series, with_statistics=True, threads=threads)
+    k = int(np.argmin(found.counts))
+    few = float(found.counts[k])
+    words = f"expected observations of state {k}, the smallest"
+    return Check("smallest state", few, few >= 1, words if few >= 1 else f"{words}: use fewer states")
+
+
 # ---------------------------------------------------------------- Stein discrepancy
+def check_stein(
+    rng: np.random.Generator, mode: Mode, series: Series, draws: Array, effective: float, threads: int | None = None
+) -> Check:
+    """The Stein test on a few draws of (chains, n, d), so far apart that they are nearly independent: at most a quarter
+    of the effective ones, 30 of a long series, up to 200 of a short one."""
+    count = int(min(np.clip(2e7 / len(series), 30, 200), max(effective / 4, 10)))
+    flat = draws.reshape(-1, draws.shape[-1])
+    few = np.unique(flat[np.linspace(0, len(flat) - 1, count).astype(int)], axis=0)
+    p = stein_discrepancy(rng, mode.model, series, few, mode.factor, threads=threads)
+    words = "p-value: do the draws fit the exact gradient of the log posterior"
+    return Check("Stein discrepancy", p, p > 0.001, words if p > 0.001 else f"{words}? They do not")
+
+
 def stein_discrepancy(
     rng: np.random.Generator, model: Model, series: Series, draws: Array, factor: Array, *, threads: int | None = None
 ) -> float:
@@ -104,7 +155,7 @@ def stein_discrepancy(
     Thin the draws first: they should be nearly independent.
     """
     x = np.linalg.solve(factor, draws.T).T
-    g = np.array([log_posterior(model, theta, series, threads=threads)[1] for theta in draws]) @ factor
+    g = Points(model, series, threads).values_and_slopes(draws)[1] @ factor
     apart = x[:, None] - x[None]  # (n, n, d)
     n, d = x.shape
     square = (apart**2).sum(-1)
@@ -114,9 +165,9 @@ def stein_discrepancy(
     u = k * (g @ g.T) + slope * (np.einsum("ijk,jk->ij", apart, g) - np.einsum("ijk,ik->ij", apart, g))
     u += -slope * d - curve * square
     np.fill_diagonal(u, 0.0)
-    signs = rng.choice([-1.0, 1.0], (1000, n))
-    null = np.einsum("bi,ij,bj->b", signs, u, signs)
-    return float((1 + (null >= u.sum()).sum()) / 1001)
+    signs = rng.choice([-1.0, 1.0], (5000, n))
+    null = ((signs @ u) * signs).sum(1)
+    return float((1 + (null >= u.sum()).sum()) / 5001)
 
 
 def verdict(checks: list[Check]) -> str:

@@ -9,14 +9,17 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
-from rarehmm.checks import check_generator, check_whole
+from rarehmm.checks import check_generator, check_whole, warn_interrupted
 from rarehmm.em import SMALLEST, rows
 from rarehmm.emissions import prepare, statistics
 from rarehmm.kernels.sequential import draw_path_back
+from rarehmm.lanes import LANES
 from rarehmm.mode import Mode
 from rarehmm.model import Model, Parameters, check_learnable
 from rarehmm.passes import begins, filter_states, log_posterior
+from rarehmm.points import Points
 from rarehmm.priors import Flat
 from rarehmm.samplers import DivergedError, Divergence, check_sampler, first_memory, noise_rows, step
 from rarehmm.series import Array, BoolArray, IntArray, Series
@@ -50,13 +53,17 @@ def gibbs(
     """
     check_conjugate(model)
     here = checked_start(rng, model, series, start, steps)
-    draws = np.empty((steps, model.size))
-    for sweep in range(steps):
-        path = draw_states(rng, model, here, series, threads=threads)
-        here = draw_parameters(rng, model, here, series, path)
-        draws[sweep] = coordinates(rng, model, here)
-        if watch is not None:
-            watch(sweep)
+    draws, sweep = np.empty((steps, model.size)), 0
+    try:
+        for sweep in range(steps):
+            path = draw_states(rng, model, here, series, threads=threads)
+            here = draw_parameters(rng, model, here, series, path)
+            draws[sweep] = coordinates(rng, model, here)
+            if watch is not None:
+                watch(sweep)
+    except KeyboardInterrupt:
+        warn_interrupted(sweep, steps)
+        draws = draws[:sweep]
     return draws
 
 
@@ -188,54 +195,96 @@ def hmc(
     series: Series,
     steps: int,
     *,
-    chains: int = 4,
+    chains: int = LANES,
     leaps: int = 8,
+    accept: float = 0.8,
     threads: int | None = None,
     watch: Watch | None = None,
 ) -> Array:
-    """Draws of theta (chains, steps, d) by Hamiltonian Monte Carlo on all data, in coordinates whitened at a mode.
+    """Draws of theta (chains, steps, d) by Hamiltonian Monte Carlo on all data, in whitened coordinates.
 
-    Trajectories of about ``leaps`` leapfrog steps, their number drawn anew for each; the step size is found in a
-    warm-up of a quarter as many draws, for an acceptance of about 0.8.
+    Trajectories of about ``leaps`` leapfrog steps, their number drawn anew for each.  In a warm-up of a quarter as many
+    draws (120 at least) the metric goes from that of the mode to the covariance of the draws of all chains, and one
+    step size for all is found for an acceptance of about ``accept``.  On short series the chains are advanced together,
+    one in each SIMD lane: up to 16 of them cost as much as one.  ``watch(step)`` is told of each step, warm-up
+    included; Ctrl-C returns the draws so far.
     """
     check_generator(rng)
     check_whole("steps", steps)
     check_whole("chains", chains)
-    model, d = mode.model, len(mode.theta)
+    check_whole("leaps", leaps)
+    points, d = Points(mode.model, series, threads), len(mode.theta)
+    centre, factor = mode.theta, mode.factor
 
-    def potential(z: Array) -> tuple[float, Array]:
-        theta = mode.theta + mode.factor @ z
-        low, high = model.bounds
-        if not ((theta >= low) & (theta <= high)).all():
-            return -np.inf, np.zeros(d)
-        value, slope = log_posterior(model, theta, series, threads=threads)
-        return value, mode.factor.T @ slope
+    def potential(z: Array) -> tuple[Array, Array]:
+        values, slopes = points.values_and_slopes(centre + z @ factor.T)
+        return values, slopes @ factor
 
-    out, warm = np.empty((chains, steps, d)), max(20, steps // 4)
-    for chain in range(chains):
-        z = rng.standard_normal(d)
-        value, slope = potential(z)
-        log_size = math.log(0.5 / d**0.25)
+    out, warm, t = np.empty((chains, steps, d)), max(120, steps // 4), 0
+    around = rng.standard_normal((32 * chains, d))  # of the Laplace approximation, the more probable the likelier
+    height = points.values(centre + around @ factor.T) + (around**2).sum(1) / 2
+    z = around[np.argmax(height + rng.gumbel(size=(chains, len(height))), axis=1)]
+    value, slope = potential(z)
+    log_size, visited = math.log(0.5 / d**0.25), []
+    try:
         for t in range(-warm, steps):
-            size = math.exp(log_size)
-            momentum, here, push, level = rng.standard_normal(d), z, slope, value
-            energy = value - momentum @ momentum / 2
+            size, momentum = math.exp(log_size), rng.standard_normal((chains, d))
+            here, level, push = z, value, slope
+            energy = value - (momentum**2).sum(1) / 2
             for _ in range(int(rng.integers(1, 2 * leaps))):
                 momentum = momentum + size / 2 * push
                 here = here + size * momentum
                 level, push = potential(here)
                 momentum = momentum + size / 2 * push
-            gain = float(level - momentum @ momentum / 2 - energy)
-            chance = math.exp(min(0.0, gain)) if np.isfinite(gain) else 0.0
-            if rng.random() < chance:
-                z, value, slope = here, level, push
+            gain = np.nan_to_num(level - (momentum**2).sum(1) / 2 - energy, nan=-np.inf)
+            chance = np.exp(np.minimum(0.0, gain))
+            taken = rng.random(chains) < chance
+            z, slope = np.where(taken[:, None], here, z), np.where(taken[:, None], push, slope)
+            value = np.where(taken, level, value)
             if t < 0:
-                log_size += (chance - 0.8) * (t + warm + 10) ** -0.6
+                log_size += (float(chance.mean()) - accept) * (t + warm + 10) ** -0.6
+                visited.append(centre + z @ factor.T)
+                if t in (-3 * warm // 4, -warm // 2):  # a metric from where the chains have been since the last
+                    centre, factor = learnt_metric(np.array(visited[len(visited) // 2 :]), factor)
+                    z = solve_triangular(factor, (visited[-1] - centre).T, lower=True).T
+                    value, slope = potential(z)
+                    log_size = max(log_size, math.log(0.5 / d**0.25))
             else:
-                out[chain, t] = mode.theta + mode.factor @ z
-                if watch is not None:
-                    watch(chain * steps + t)
+                out[:, t] = centre + z @ factor.T
+            if watch is not None:
+                watch(t + warm)
+    except KeyboardInterrupt:
+        warn_interrupted(chains * max(t, 0), chains * steps)
+        out = out[:, :t]
     return out
+
+
+def learnt_metric(visited: Array, factor: Array) -> tuple[Array, Array]:
+    """Mean (d,) of points visited (n, chains, d) and a factor (d, d) of their covariance, drawn towards the old one as
+    far as chains that hardly move leave it in doubt."""
+    d = visited.shape[-1]
+    flat = visited.reshape(-1, d)
+    z = solve_triangular(factor, (flat - flat.mean(0)).T, lower=True)
+    share = len(flat) / (len(flat) + 10.0 * d)
+    inside = np.linalg.cholesky(share * (z @ z.T) / len(flat) + (1 - share) * np.eye(d))
+    return flat.mean(0), factor @ inside
+
+
+def metropolis_langevin(
+    rng: np.random.Generator,
+    mode: Mode,
+    series: Series,
+    steps: int,
+    *,
+    chains: int = LANES,
+    threads: int | None = None,
+    watch: Watch | None = None,
+) -> Array:
+    """Draws of theta (chains, steps, d) by Langevin dynamics on all data with a Metropolis correction (MALA).
+
+    That is Hamiltonian Monte Carlo with trajectories of one step, accepted at the rate that is best for it.
+    """
+    return hmc(rng, mode, series, steps, chains=chains, leaps=1, accept=0.574, threads=threads, watch=watch)
 
 
 # ---------------------------------------------------------------- the door

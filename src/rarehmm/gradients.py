@@ -112,7 +112,16 @@ def window_gradients(
     The pull of a stationary start belongs to the window with which its sequence begins.
     """
     found = window_sums(model, model.unpack(theta), series, windows, messages=messages, threads=threads)
-    return model.pull(theta, found.scores, found.pairs, found.first)
+    return pulled(model, theta, found)
+
+
+def pulled(model: Model, theta: Array, found: WindowSums) -> Array:
+    """``Model.pull`` of many windows: it is linear in their sums, hence a product with the matrix of its columns."""
+    K, P = found.scores.shape[1:]
+    scores, pairs, first = np.split(np.eye(K * (P + K + 1)), [K * P, K * (P + K)], axis=1)
+    matrix = model.pull(theta, scores.reshape(-1, K, P), pairs.reshape(-1, K, K), first)
+    parts = (found.scores, found.pairs, found.first)
+    return np.asarray(np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1) @ matrix)
 
 
 # ---------------------------------------------------------------- frozen at a point: the control variate
@@ -139,7 +148,7 @@ def freeze(model: Model, theta: Array, series: Series, windows: Windows, *, thre
     found = window_sums(model, parameters, series, windows, messages=messages, threads=threads)
     by_gradient = not provides(complete_score, model.family)
     if by_gradient:
-        kept = model.pull(theta, found.scores, found.pairs, found.first)
+        kept = pulled(model, theta, found)
     else:
         parts = (found.counts, found.statistics, found.pairs, found.first)
         kept = np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
@@ -181,7 +190,10 @@ def changes(
 ) -> Array:
     """What is left to chance (N, d): each window's gradient at theta beyond its control variate."""
     g = window_gradients(model, theta, series, windows, messages=frozen.messages, threads=threads)
-    return np.asarray(g - frozen_gradient(model, theta, frozen, frozen.statistics))
+    if frozen.by_gradient:
+        return np.asarray(g - frozen.statistics)
+    matrix = frozen_gradient(model, theta, frozen, np.eye(frozen.statistics.shape[1]))  # it is linear in them
+    return np.asarray(g - frozen.statistics @ matrix)
 
 
 # ---------------------------------------------------------------- errors

@@ -11,11 +11,13 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import gammaln, logsumexp
 
+from rarehmm.checks import warn_interrupted
 from rarehmm.mode import Mode, metric, naming
 from rarehmm.model import Model
-from rarehmm.passes import log_likelihood, log_posterior
+from rarehmm.passes import log_posterior
+from rarehmm.points import Points
 from rarehmm.priors import InverseGamma
-from rarehmm.series import Array, IntArray, Series
+from rarehmm.series import Array, BoolArray, IntArray, Series
 from rarehmm.transitions import AdditiveLogRatio
 
 DEGREES = 4.0  # of freedom of the proposals
@@ -29,7 +31,8 @@ class Roots:
         self.power = powers(mode.model)
         self.rooted = self.power != 0
         self.parameter, self.order = naming(mode)
-        self.centre, self.factor = self._mode(self.roots(mode.theta), mode)
+        self.points, self.centre = Points(mode.model, series, threads), self.roots(mode.theta)
+        self.centre, self.factor = self._mode(self.centre, mode)
 
     def roots(self, theta: Array) -> Array:
         return np.where(self.rooted, np.exp(np.where(self.rooted, self.power * theta / 3, 0.0)), theta)
@@ -37,19 +40,18 @@ class Roots:
     def theta(self, phi: Array) -> Array:
         return np.where(self.rooted, 3 * self.power * np.log(np.where(self.rooted, phi, 1.0)), phi)
 
-    def log_density(self, phi: Array) -> float:
-        """Log posterior density of phi (d,), states named as at the mode; minus infinity outside."""
-        if (phi[self.rooted] <= 0).any():
-            return -np.inf
-        theta = self.theta(phi)
-        low, high, K = *self.model.bounds, self.model.n_states
-        named = theta[self.parameter * K : (self.parameter + 1) * K][self.order]
-        if (np.diff(named) < 0).any():  # other names for the same: left out, as all draws are renamed alike
-            return -np.inf
-        if not ((theta >= low) & (theta <= high)).all():
-            return -np.inf
-        value = log_likelihood(self.model, self.model.unpack(theta), self.series, threads=self.threads)
-        return value + self.model.log_prior(theta) + float(np.log(3 / phi[self.rooted]).sum())
+    def log_density(self, phi: Array) -> Array:
+        """Log posterior densities (n,) of phi (n, d), states named as at the mode; minus infinity outside."""
+        out = np.full(len(phi), -np.inf)
+        positive: BoolArray = np.all(phi[:, self.rooted] > 0, axis=1)
+        theta = self.theta(np.where(positive[:, None], phi, self.centre))
+        K = self.model.n_states
+        named = theta[:, self.parameter * K : (self.parameter + 1) * K][:, self.order]
+        # other names for the same are left out, as all draws are renamed alike
+        inside = np.asarray(positive & (np.diff(named, axis=1) >= 0).all(1))
+        if inside.any():
+            out[inside] = self.points.values(theta[inside]) + np.log(3 / phi[inside][:, self.rooted]).sum(1)
+        return out
 
     def slope(self, phi: Array) -> Array:
         """Gradient (d,) of ``log_density``."""
@@ -58,10 +60,14 @@ class Roots:
         return np.where(self.rooted, 3 * self.power * inverse * g - inverse, g)
 
     def _mode(self, phi: Array, mode: Mode) -> tuple[Array, Array]:
-        """The mode in these coordinates by Newton's method, and the factor of the inverse Hessian there."""
+        """The mode in these coordinates by Newton's method, and the factor of the inverse Hessian there.
+
+        The Hessian is that at the mode of theta in other coordinates where the two modes are close.
+        """
         scale = np.where(self.rooted, 3 * self.power / np.where(self.rooted, phi, 1.0), 1.0)
         hessian = scale[:, None] * mode.hessian * scale - np.diag(np.where(self.rooted, phi, np.inf) ** -2.0)
-        factor, _ = metric(hessian)
+        factor, curved = metric(hessian)
+        began = phi
         for _ in range(4):
             slope = factor.T @ self.slope(phi)
             if np.abs(slope).max() < 1e-2:
@@ -70,6 +76,8 @@ class Roots:
             while (phi[self.rooted] + move[self.rooted] <= 0.5 * phi[self.rooted]).any():
                 move = move / 2
             phi = phi + move
+        if curved and np.linalg.norm(solve_triangular(factor, phi - began, lower=True)) < 0.1:
+            return phi, factor
         d = len(phi)
         rows = np.empty((d, d))
         for i in range(d):
@@ -78,7 +86,8 @@ class Roots:
             rows[i] = (self.slope(phi - step) - self.slope(phi + step)) / (2 * step[i])
         factor, _ = metric((rows + rows.T) / 2)
         better = phi + factor @ (factor.T @ self.slope(phi))
-        return better if self.log_density(better) > self.log_density(phi) else phi, factor
+        before, after = self.log_density(np.array([phi, better]))
+        return better if after > before else phi, factor
 
 
 def powers(model: Model) -> Array:
@@ -153,45 +162,57 @@ class Proposal(NamedTuple):
         return np.asarray(logsumexp(parts, axis=0))
 
 
-def laplace_importance(rng: np.random.Generator, roots: Roots, size: int = 200) -> Weighted:
-    """Points from the Gaussian at the mode in cube-root coordinates, weighted to the posterior."""
-    z = rng.standard_normal((size, len(roots.centre)))
-    phi = roots.centre + z @ roots.factor.T
-    logs = np.array([roots.log_density(x) for x in phi])
+def laplace_importance(rng: np.random.Generator, roots: Roots, size: int = 256, *, first: int = 64) -> Weighted:
+    """Points from the Gaussian at the mode in cube-root coordinates, weighted to the posterior.
+
+    If the share of effective points among the ``first`` leaves no doubt, above .93 or below .5, they are all.
+    """
+    z, log_weights = np.empty((0, len(roots.centre))), np.empty(0)
     constant = np.log(np.diag(roots.factor)).sum() + len(roots.centre) / 2 * np.log(2 * np.pi)
-    log_weights = logs + (z**2).sum(1) / 2 + constant
-    inside = np.isfinite(log_weights)
-    return Weighted(roots.theta(phi[inside]), log_weights[inside], size, effective(log_weights[inside]) / size)
+    for count in (min(first, size), size - min(first, size)):
+        new = rng.standard_normal((count, len(roots.centre)))
+        logs = roots.log_density(roots.centre + new @ roots.factor.T) + (new**2).sum(1) / 2 + constant
+        z, log_weights = np.vstack([z, new]), np.append(log_weights, logs)
+        inside = np.isfinite(log_weights)
+        share = effective(log_weights[inside]) / len(z)
+        if not 0.5 <= share <= 0.93:
+            break
+    return Weighted(roots.theta(roots.centre + z[inside] @ roots.factor.T), log_weights[inside], len(z), share)
 
 
 def adaptive_importance(
     rng: np.random.Generator, roots: Roots, wanted: float = 1000.0, rounds: tuple[int, ...] = (400, 400, 400, 800)
 ) -> Weighted:
     """Proposals that learn: after each round a Student-t law is fitted to all points so far; weights are the posterior
-    over the mixture of all proposals (deterministic mixture).  Goes on until the effective size is ``wanted``, at most
-    three rounds beyond the plan unless they help.
+    over the mixture of all proposals (deterministic mixture).  The last planned round is as long as the effective size
+    ``wanted`` asks for, at most three more follow if it is not reached.  Ctrl-C ends it after the round before.
     """
     d, unit = len(roots.centre), np.eye(len(roots.centre))
     proposals = [Proposal([1.0], [np.zeros(d)], [1.05 * unit])]
     points, logs, sizes = np.empty((0, d)), np.empty(0), np.empty(0)
     constant = np.log(np.diag(roots.factor)).sum()
-    number = 0
-    while True:
-        size = rounds[min(number, len(rounds) - 1)]
-        new = proposals[-1].draw(rng, size)
-        fresh = np.array([roots.log_density(roots.centre + roots.factor @ u) for u in new]) + constant
-        own = effective((fresh - proposals[-1].log_density(new))[np.isfinite(fresh)]) / size
-        points, logs, sizes = np.vstack([points, new]), np.append(logs, fresh), np.append(sizes, size)
-        shares = np.log(sizes / sizes.sum())
-        mixture = logsumexp([s + p.log_density(points) for s, p in zip(shares, proposals, strict=True)], axis=0)
-        weights, inside = logs - mixture, np.isfinite(logs)
-        number += 1
-        if number >= len(rounds) and (effective(weights[inside]) >= wanted or number >= len(rounds) + 3):
-            theta = roots.theta(roots.centre + points[inside] @ roots.factor.T)
-            return Weighted(theta, weights[inside], len(points), own)
-        mean, covariance = fitted(points[inside], weights[inside])
-        learnt = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
-        proposals.append(Proposal([0.85, 0.15], [mean, np.zeros(d)], [learnt, 1.2 * unit]))
+    weights, inside, reached, own, number = logs, np.empty(0, dtype=bool), 0.0, 1.0, 0
+    try:
+        while number < len(rounds) or (reached < wanted and number < len(rounds) + 3):
+            size = rounds[min(number, len(rounds) - 1)]
+            if number >= len(rounds) - 1:  # as many as are missing at the rate of the round before
+                size = int(np.clip(1.1 * (wanted - reached) / max(own, 0.1), size, max(size, 4 * wanted)))
+            if number > 0:
+                mean, covariance = fitted(points[inside], weights[inside])
+                learnt = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
+                proposals.append(Proposal([0.85, 0.15], [mean, np.zeros(d)], [learnt, 1.2 * unit]))
+            new = proposals[-1].draw(rng, size)
+            fresh = roots.log_density(roots.centre + new @ roots.factor.T) + constant
+            own = effective((fresh - proposals[-1].log_density(new))[np.isfinite(fresh)]) / size
+            points, logs, sizes = np.vstack([points, new]), np.append(logs, fresh), np.append(sizes, size)
+            shares = np.log(sizes / sizes.sum())
+            mixture = logsumexp([s + p.log_density(points) for s, p in zip(shares, proposals, strict=True)], axis=0)
+            weights, inside = logs - mixture, np.isfinite(logs)
+            reached, number = effective(weights[inside]), number + 1
+    except KeyboardInterrupt:
+        warn_interrupted(int(reached), int(wanted))
+    theta = roots.theta(roots.centre + points[inside] @ roots.factor.T)
+    return Weighted(theta, weights[inside], len(points), own)
 
 
 def fitted(points: Array, log_weights: Array) -> tuple[Array, Array]:
@@ -208,3 +229,25 @@ def fitted(points: Array, log_weights: Array) -> tuple[Array, Array]:
     covariance = (points - mean).T @ ((points - mean) * weights[:, None])
     share = worth / (worth + 3 * d)
     return mean, share * covariance + (1 - share) * np.eye(d)
+
+
+def bridge_evidence(rng: np.random.Generator, points: Points, draws: Array) -> float:
+    r"""Log of the integral of the unnormalised posterior around a mode, from draws (n, d) there, by bridge sampling.
+
+    A Student-t law g is fitted to one half of the draws; with the other half, and as many draws of g, the ratio
+    :math:`r = E_g[p / (s p + s' r g)] / E_p[g / (s p + s' r g)]` is iterated (Meng and Wong 1996).
+    """
+    fit, rest = draws[::2], draws[1::2]
+    rest = rest[:: max(1, len(rest) // 2000)]
+    scale = (DEGREES - 2) / DEGREES  # of a Student-t law with the covariance of the draws
+    factor = np.linalg.cholesky(scale * np.atleast_2d(np.cov(fit.T)) + 1e-12 * np.eye(draws.shape[1]))
+    proposal = Proposal([1.0], [fit.mean(0)], [np.asarray(factor, dtype=np.float64)])
+    others = proposal.draw(rng, len(rest))
+    mine, theirs = (points.values(x) - proposal.log_density(x) for x in (rest, others))  # log p / g
+    log_r = float(np.median(mine))
+    for _ in range(1000):
+        new = logsumexp(theirs - np.logaddexp(theirs, log_r)) - logsumexp(-np.logaddexp(mine, log_r))
+        if abs(new - log_r) < 1e-8:
+            break
+        log_r = float(new)
+    return log_r

@@ -3,9 +3,12 @@
 1. The posterior is nearly Gaussian in cube-root coordinates (importance sampling from the Laplace approximation keeps
    at least 80 % of its points) and a buffer passes its test: chains on windows with control variates, whose cost does
    not grow with the series.
-2. Else adaptive importance sampling on forward passes, accepted only if no few points carry it.
-3. Else Hamiltonian Monte Carlo on all data, with a warning.
-4. A second mode of nearly the same height: modes are stacked by their evidence, with a warning.
+2. Else, on a series so short that many exact gradients cost little: Hamiltonian Monte Carlo on all data.  Posteriors
+   from few rare observations have long arms, which importance sampling overlooks without a sign.
+3. Else adaptive importance sampling on forward passes, accepted only if the posterior is not too far from a Gaussian
+   and no few points carry it.
+4. Else Hamiltonian Monte Carlo on all data, with a warning.
+5. A second mode of nearly the same height: modes are stacked by their evidence, with a warning.
 """
 
 import warnings
@@ -21,6 +24,8 @@ from rarehmm.diagnostics import (
     check_buffer,
     check_mixing,
     check_noise,
+    check_states,
+    check_stein,
     check_weights,
     mixing,
     verdict,
@@ -28,11 +33,12 @@ from rarehmm.diagnostics import (
 )
 from rarehmm.exact import hmc
 from rarehmm.gradients import Frozen, freeze, window_gradients
-from rarehmm.importance import Roots, Weighted, adaptive_importance, laplace_importance
+from rarehmm.importance import Roots, adaptive_importance, bridge_evidence, laplace_importance
 from rarehmm.lanes import LANES
 from rarehmm.mode import Mode, find_mode, renamed
 from rarehmm.model import Model, Parameters
 from rarehmm.passes import log_posterior
+from rarehmm.points import Points
 from rarehmm.pool import Pool
 from rarehmm.samplers.baoab import Baoab
 from rarehmm.series import Array, Series
@@ -40,7 +46,10 @@ from rarehmm.windows import Windows
 
 BUFFERS = (2, 5, 10, 20)
 HALF_WIDTH = 2
-NEARLY_GAUSSIAN = 0.8  # share of effective points
+MEMORY = 4 << 20  # bytes of windows gathered together: they stay in the cache
+FAR = 32 << 20  # the same where the series is not in memory: each refill reads all of it
+NEARLY_GAUSSIAN = 0.8  # share of effective points of the Laplace approximation
+FAR_FROM_GAUSSIAN = 0.3  # below it, importance sampling is not trusted whatever it says of itself
 
 
 class Inference(NamedTuple):
@@ -78,33 +87,64 @@ def infer(
         raise ValueError(f"wanted is {wanted}; the number of effective draws must be positive.")
     mode = find_mode(model, series, start, threads=threads)
     if method == "auto" and mode.others:
-        return stacked(rng, mode, series, wanted, threads)
-    roots = Roots(mode, series, threads)
-    if method in ("auto", "chain"):
-        share = laplace_importance(rng, roots).last_share
-        near = Check("nearly Gaussian", share, True, "effective share of points of the Laplace approximation")
-        if method == "chain" or (share >= NEARLY_GAUSSIAN and mode.curved):
-            windows, frozen, bias = shortest_buffer(rng, mode, series, threads)
-            if method == "chain" or bias < 0.05:
-                why = [f"{share:.0%} of the points of the Laplace approximation are effective: chains on windows"]
-                found = by_chain(rng, mode, series, windows, frozen, wanted, threads)
-                return Inference(mode, named(mode, found[0]), "chain", why, [near, check_buffer(bias), *found[1]])
-            why = [f"no buffer up to {BUFFERS[-1]} passes its test (bias {bias:.2g}): importance sampling instead"]
-        else:
-            why = [f"only {share:.0%} of the points of the Laplace approximation are effective: importance sampling"]
+        found = stacked(rng, mode, series, wanted, threads)
+    elif method in ("auto", "chain"):
+        found = by_rule(rng, mode, series, wanted, threads, forced=method == "chain")
+    elif method == "importance":
+        weighted = adaptive_importance(rng, Roots(mode, series, threads), wanted)
+        draws = weighted.resample(rng, round(2 * wanted))[None]
+        found = Inference(mode, draws, method, ["importance sampling was asked for"], check_weights(weighted))
     else:
-        near, why = Check("nearly Gaussian", np.nan, True, "not tested"), [f"{method} was asked for"]
-    if method != "hmc":
+        draws, checks = by_hmc(rng, mode, series, wanted, threads)
+        found = Inference(mode, draws, method, ["Hamiltonian Monte Carlo was asked for"], checks)
+    sizes = [c.value for c in found.checks if c.name.startswith("effective draws")]
+    stein = check_stein(rng, mode, series, found.theta, min(sizes), threads)
+    about = [check_states(mode, series, threads), stein]
+    return found._replace(checks=[*found.checks, *about])
+
+
+def by_rule(
+    rng: np.random.Generator, mode: Mode, series: Series, wanted: float, threads: int | None, forced: bool
+) -> Inference:
+    """One mode: chains, importance sampling or Hamiltonian Monte Carlo; chains whatever the tests say if ``forced``."""
+    roots = Roots(mode, series, threads)
+    share = laplace_importance(rng, roots).last_share
+    near = Check("nearly Gaussian", share, True, "effective share of points of the Laplace approximation")
+    why = [f"{share:.0%} of the points of the Laplace approximation are effective"]
+    if forced or (share >= NEARLY_GAUSSIAN and mode.curved):
+        windows, frozen, bias = shortest_buffer(rng, mode, series, threads)
+        if forced or bias < 0.05:
+            why[0] += ": chains on windows"
+            draws, checks = by_chain(rng, mode, series, windows, frozen, wanted, threads)
+            return Inference(mode, named(mode, draws), "chain", why, [near, check_buffer(bias), *checks])
+        why.append(f"no buffer up to {BUFFERS[-1]} passes its test (bias {bias:.2g})")
+    if roots.points.short:
+        why.append("the series is short: Hamiltonian Monte Carlo on all data")
+    else:
         weighted = adaptive_importance(rng, roots, wanted)
-        checks = check_weights(weighted)
-        if all(c.good for c in checks) or method == "importance":
-            draws = weighted.resample(rng, round(2 * wanted))
-            return Inference(mode, draws[None], "importance", why, [near, *checks])
-        why.append("importance sampling fails its own checks: Hamiltonian Monte Carlo on all data")
-        warnings.warn("the posterior is badly identified: " + verdict(checks), RuntimeWarning, stacklevel=2)
-    draws = hmc(rng, mode, series, round(wanted / 2), chains=4, threads=threads)
-    checks = check_mixing(mixing(draws), mode.model.component_names, wanted)
-    return Inference(mode, named(mode, draws), "hmc", why, [near, *checks])
+        checks = [near._replace(good=share >= FAR_FROM_GAUSSIAN), *check_weights(weighted)]
+        if all(c.good for c in checks):
+            why.append("importance sampling instead")
+            return Inference(mode, weighted.resample(rng, round(2 * wanted))[None], "importance", why, checks)
+        why.append("importance sampling fails its checks: Hamiltonian Monte Carlo on all data")
+        warnings.warn("the posterior is badly identified: " + verdict(checks), RuntimeWarning, stacklevel=3)
+    draws, checks = by_hmc(rng, mode, series, wanted, threads)
+    return Inference(mode, draws, "hmc", why, [near, *checks])
+
+
+def by_hmc(
+    rng: np.random.Generator, mode: Mode, series: Series, wanted: float, threads: int | None
+) -> tuple[Array, list[Check]]:
+    """Draws (chains, n, d) by Hamiltonian Monte Carlo, as many as are needed, and their checks."""
+    draws, steps = np.empty((LANES, 0, len(mode.theta))), max(50, round(4 * wanted / LANES))
+    for _ in range(3):
+        more = hmc(rng, mode, series, steps, threads=threads)
+        draws = np.concatenate([draws, named(mode, more)], axis=1)
+        mixed = mixing(draws)
+        if more.shape[1] < steps or mixed.bulk.min() >= wanted or mixed.r_hat.max() > 1.5:
+            break
+        steps = round(draws.shape[1] * min(4.0, 1.2 * wanted / mixed.bulk.min() - 1) + 20)
+    return draws, check_mixing(mixed, mode.model.component_names, wanted, len(draws))
 
 
 def named(mode: Mode, draws: Array) -> Array:
@@ -125,10 +165,8 @@ def shortest_buffer(
         frozen = freeze(mode.model, mode.theta, series, windows, threads=threads)
         bias = 0.0
         for theta, slope in zip(points, exact, strict=True):
-            found = window_gradients(mode.model, theta, series, windows, messages=frozen.messages, threads=threads).sum(
-                0
-            )
-            bias = max(bias, float(np.abs(mode.factor.T @ (found - slope)).max()))
+            each = window_gradients(mode.model, theta, series, windows, messages=frozen.messages, threads=threads)
+            bias = max(bias, float(np.abs(mode.factor.T @ (each.sum(0) - slope)).max()))
         if bias < 0.05:
             break
     return windows, frozen, bias
@@ -148,8 +186,8 @@ def by_chain(
     sampler = Baoab()
     design = pilot(rng, mode, series, windows, frozen, threads=threads)
     noise = largest_noise(rng, mode, series, windows, frozen, design, threads)
-    size = -(-windows_needed(sampler, noise) // LANES) * LANES
-    pool = Pool(mode.model, series, windows, design, size, frozen=frozen)
+    size = windows_needed(sampler, noise)
+    pool = Pool(mode.model, series, windows, design, size, frozen=frozen, memory=MEMORY if series.in_memory else FAR)
     here = mode.theta + 1.5 * rng.standard_normal((chains, len(mode.theta))) @ mode.factor.T
     here = run(rng, sampler, mode.model, pool, here, 100, mode=mode, threads=threads)[:, -1]
     draws, steps = np.empty((chains, 0, len(mode.theta))), round(9 * wanted / chains)
@@ -157,9 +195,10 @@ def by_chain(
         more = run(rng, sampler, mode.model, pool, here, steps, mode=mode, thin=2, threads=threads)
         draws, here = np.concatenate([draws, more], axis=1), more[:, -1]
         mixed = mixing(draws)
-        if mixed.bulk.min() >= wanted:
+        if more.shape[1] < steps // 2 or mixed.bulk.min() >= wanted:
             break
-    return draws, [check_noise(sampler, noise, size), *check_mixing(mixed, mode.model.component_names, wanted)]
+    together = check_mixing(mixed, mode.model.component_names, wanted, chains)
+    return draws, [check_noise(sampler, noise, size), *together]
 
 
 def largest_noise(
@@ -178,10 +217,15 @@ def largest_noise(
 
 
 def stacked(rng: np.random.Generator, mode: Mode, series: Series, wanted: float, threads: int | None) -> Inference:
-    """Several modes of nearly the same height: importance sampling around each, put together by evidence."""
+    """Several modes of nearly the same height: draws around each, put together by evidence.
+
+    On a short series by Hamiltonian Monte Carlo, else by importance sampling.  (Where chains get from one mode to the
+    other, all have the same law, and it does not matter how they are put together.)
+    """
     modes = [mode, *(find_mode(mode.model, series, c.parameters, threads=threads) for c in mode.others)]
-    found: list[Weighted] = [adaptive_importance(rng, Roots(m, series, threads), wanted) for m in modes]
-    logs = np.array([w.evidence for w in found])
+    short = Points(mode.model, series).short
+    found = [(by_hmc_with_evidence if short else by_weights)(rng, m, series, wanted, threads) for m in modes]
+    logs = np.array([evidence for _, evidence, _ in found])
     shares = np.exp(logs - np.logaddexp.reduce(logs))
     warnings.warn(
         f"{len(modes)} modes of the posterior of nearly the same height, with shares "
@@ -190,11 +234,30 @@ def stacked(rng: np.random.Generator, mode: Mode, series: Series, wanted: float,
         stacklevel=3,
     )
     counts = np.round(shares * 2 * wanted).astype(int)
-    parts = [moved(mode, m, w.resample(rng, n)) for m, w, n in zip(modes, found, counts, strict=True) if n > 0]
-    checks = [check for w, share in zip(found, shares, strict=True) if share > 0.01 for check in check_weights(w)]
+    drawn = [theta[rng.permutation(len(theta))[:n]] for (theta, _, _), n in zip(found, counts, strict=True)]
+    parts = [moved(mode, m, theta) for m, theta in zip(modes, drawn, strict=True) if len(theta) > 0]
+    checks = [c for (_, _, each), share in zip(found, shares, strict=True) if share > 0.01 for c in each]
     modes_check = Check("second modes", float(1 - shares.max()), True, "posterior mass outside the largest mode")
-    why = [f"{len(modes)} modes within 10 of the log posterior: importance sampling around each, stacked by evidence"]
-    return Inference(mode, np.concatenate(parts)[None], "stacked importance", why, [modes_check, *checks])
+    how = "Hamiltonian Monte Carlo" if short else "importance sampling"
+    why = [f"{len(modes)} modes within 10 of the log posterior: {how} around each, stacked by evidence"]
+    return Inference(mode, rng.permutation(np.concatenate(parts))[None], "stacked", why, [modes_check, *checks])
+
+
+def by_weights(
+    rng: np.random.Generator, mode: Mode, series: Series, wanted: float, threads: int | None
+) -> tuple[Array, float, list[Check]]:
+    """Draws (n, d) around a mode by importance sampling, the log evidence and the checks."""
+    found = adaptive_importance(rng, Roots(mode, series, threads), wanted)
+    return found.resample(rng, round(2 * wanted)), found.evidence, check_weights(found)
+
+
+def by_hmc_with_evidence(
+    rng: np.random.Generator, mode: Mode, series: Series, wanted: float, threads: int | None
+) -> tuple[Array, float, list[Check]]:
+    """The same by Hamiltonian Monte Carlo."""
+    draws, checks = by_hmc(rng, mode, series, wanted, threads)
+    flat = draws.reshape(-1, draws.shape[-1])
+    return flat, bridge_evidence(rng, Points(mode.model, series, threads), flat), checks
 
 
 def moved(to: Mode, of: Mode, theta: Array) -> Array:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from scipy.ndimage import uniform_filter1d
 from scipy.optimize import linear_sum_assignment
 
 from rarehmm.em import Climb, climb
@@ -78,16 +79,24 @@ def nearest(y: Array, centres: Array) -> IntArray:
     return np.searchsorted((centres[1:] + centres[:-1]) / 2, y)
 
 
-def kmeans_labels(series: Series, K: int) -> IntArray:
-    """Labels (T,) by k-means, 0 for the smallest centre; a missing observation has the label of the one before."""
+def kmeans_labels(series: Series, K: int, sample: int | None = None) -> IntArray:
+    """Labels (T,) by k-means, 0 for the smallest centre; a missing observation has the label of the one before.
+
+    Of a longer series, an evenly spaced ``sample`` of about so many observations is clustered, if given.
+    """
     if series.n_columns > 1:
         raise ValueError(f"y has {series.n_columns} columns; these labels are for one column. Give labels of your own.")
     y = np.concatenate([rows[:, 0] for _, rows in series.strides()])
     seen = ~np.isnan(y)
-    centres = kmeans_centres(y[seen], K)
+    centres = kmeans_centres(spaced(y[seen], sample), K)
     labels = np.zeros(len(y), dtype=np.int64)
     labels[seen] = nearest(y[seen], centres)
     return carried(labels, seen)
+
+
+def spaced(values: Array, sample: int | None) -> Array:
+    """About so many of the values, evenly spaced; all of them if None."""
+    return values if sample is None else values[:: max(1, len(values) // sample)]
 
 
 def carried(labels: IntArray, seen: Any) -> IntArray:
@@ -157,6 +166,7 @@ def label_sums(model: Model, parameters: Parameters, series: Series, windows: Wi
 
 
 # ---------------------------------------------------------------- finding states
+SAMPLE = 100_000  # observations that are clustered for a first guess
 SHARES = (3e-2, 3e-3, 3e-4, 5e-5)  # of the observations, the most surprising ones, that may be a rare state
 
 
@@ -164,25 +174,30 @@ def find_states(model: Model, series: Series, *, threads: int | None = None) -> 
     """Parameters to start from, out of the data alone: the best first, then the runner-up.
 
     Surprise seeding: K - 1 states are fitted, each observation is scored by its one-step predictive density under that
-    fit, and the last state is put on the most surprising ones, whatever their share.  Each such start, and K clusters
-    of values and of roughness, climb a few EM steps; the one with the largest log posterior, and the next that differs,
-    climb on.
+    fit, and the last state is put on the most surprising ones, whatever their share.  Each such start, K clusters of
+    values and of roughness, and the best way of splitting one of the K - 1 states climb a few EM steps; the one with
+    the largest log posterior, and the next that differs, climb on.
     """
     K = model.n_states
 
-    def climbed(start: Parameters, steps: int, of: Model = model) -> Climb:
+    def climbed(start: Parameters, steps: int, of: Model = model, on: Series = series) -> Climb:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # a state that collapses has a poor log posterior to show
-            return climb(of, series, start, steps=steps, tolerance=1e-3, threads=threads)
+            return climb(of, on, start, steps=steps, tolerance=1e-3, threads=threads)
 
-    found = [climbed(from_labels(model, series, kmeans_labels(series, K)), 16)]
+    found = [climbed(from_labels(model, series, kmeans_labels(series, K, SAMPLE)), 16)]
     if K > 1:
         with contextlib.suppress(ValueError):  # too few different values for it
             found.append(climbed(from_labels(model, series, roughness_labels(series, K)), 16))
         fewer = replace(model, n_states=K - 1, start=None, coordinates=AdditiveLogRatio())
-        fit = climbed(from_labels(fewer, series, kmeans_labels(series, K - 1)), 10, fewer).parameters
+        fit = climbed(from_labels(fewer, series, kmeans_labels(series, K - 1, SAMPLE)), 10, fewer).parameters
         for seeds in surprising(fewer, fit, series, threads):
             found.append(climbed(with_state(model, fit, seeds, len(series)), 6))
+        part = pieces(series, SAMPLE)
+        starts = [from_labels(model, part, labels) for labels in splits(fewer, fit, part)]
+        if starts:
+            best = max((climbed(start, 16, on=part) for start in starts), key=lambda c: c.log_posterior)
+            found.append(best if part is series else climbed(best.parameters, 6))
     found.sort(key=lambda c: -c.log_posterior)
     second = found[1:2]
     for c in found[1:]:  # one that is elsewhere and nearly as high tells more than one on the same way
@@ -191,6 +206,35 @@ def find_states(model: Model, series: Series, *, threads: int | None = None) -> 
             break
     longer = [climbed(c.parameters, 30) for c in (found[0], *second)]
     return sorted(longer, key=lambda c: -c.log_posterior)
+
+
+def pieces(series: Series, size: int, count: int = 10) -> Series:
+    """A few evenly spaced pieces of a long series, of about ``size`` observations together; a short one as it is."""
+    length = size // count
+    if len(series) <= 2 * size:
+        return series
+    first = np.linspace(0, len(series) - length, count).astype(int)
+    ends = [np.append(series.bounds[(series.bounds > low) & (series.bounds < low + length)], low + length)
+            for low in first]  # fmt: skip
+    lengths = np.concatenate([np.diff(end, prepend=low) for low, end in zip(first, ends, strict=True)])
+    return Series(np.concatenate([series.read(low, low + length) for low in first]), lengths)
+
+
+def splits(model: Model, fit: Parameters, series: Series) -> list[IntArray]:
+    """Labels (T,) of one state more than a fit has: each state split by the values of its observations, and by whether
+    it was in the same state just before."""
+    labels, _ = decode(model, fit, series)
+    y = np.concatenate([rows[:, 0] for _, rows in series.strides()])
+    stays = np.concatenate([[False], labels[1:] == labels[:-1]])
+    found = []
+    for k in range(model.n_states):
+        mine = labels == k
+        if (seen := mine & ~np.isnan(y)).any():
+            for other in (y > np.median(y[seen]), stays):
+                new = np.where(mine & other, model.n_states, labels)
+                if all((~np.isnan(y[new == j])).sum() >= 3 for j in range(model.n_states + 1)):
+                    found.append(new)
+    return found
 
 
 def distance(one: Parameters, other: Parameters) -> tuple[float, IntArray]:
@@ -207,9 +251,9 @@ def roughness_labels(series: Series, K: int, span: int = 11) -> IntArray:
     alone, which no clustering of values tells apart."""
     y = np.concatenate([rows[:, 0] for _, rows in series.strides()])
     away = np.abs(y - series.summaries[0].mean)
-    away = np.convolve(np.where(np.isnan(away), np.nanmean(away), away), np.full(span, 1 / span), "same")
-    logs = np.log(away + 1e-9 * away.max())
-    return nearest(logs, kmeans_centres(logs, K))
+    away = uniform_filter1d(np.where(np.isnan(away), np.nanmean(away), away), span, mode="nearest")
+    logs = np.log(np.maximum(away, 1e-9 * away.max()))
+    return nearest(logs, kmeans_centres(spaced(logs, SAMPLE), K))
 
 
 def surprising(model: Model, parameters: Parameters, series: Series, threads: int | None) -> list[Array]:

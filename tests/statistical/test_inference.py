@@ -122,7 +122,8 @@ def test_a_bad_verdict_is_said():
     heavy = Weighted(np.zeros((300, 1)), np.array([9.0, *np.zeros(299)]), 300, 0.05)
     checks = check_weights(heavy)
     assert not any(c.good for c in checks)
-    assert verdict(checks).startswith("Not to be trusted as it is: effective draws by weight")
+    assert verdict(checks).startswith("Not to be trusted as it is: Pareto k")
+    assert "effective draws by weight" in verdict(checks)
     assert "Nothing speaks against" in verdict([])
 
 

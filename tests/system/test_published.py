@@ -115,3 +115,33 @@ def test_earthquakes_fitted(m, expected):
 @pytest.mark.parametrize(("m", "expected"), [(2, 341.8787), (3, 328.5275)])
 def test_earthquakes_fitted_with_a_free_start(m, expected):
     assert round(fitted(column("earthquakes_1900_2006.csv", "count")[0], m, free_start=True), 4) == expected
+
+
+STAN = {  # posterior of the earthquake counts by Stan, 4 chains of 1000: means and standard deviations
+    "rate": ([13.198, 19.828, 29.905], [0.857, 1.069, 1.905]),
+    "transition": (
+        [0.862, 0.091, 0.047, 0.09, 0.817, 0.093, 0.077, 0.231, 0.691],
+        [0.085, 0.076, 0.042, 0.065, 0.085, 0.058, 0.069, 0.115, 0.124],
+    ),
+    "occupancy": ([0.391, 0.418, 0.191], [0.142, 0.13, 0.092]),
+}
+STAN_EFFECTIVE = 1690  # draws: from the published Monte Carlo errors of the rates, 0.019, 0.026 and 0.036, the fewest
+
+
+@pytest.mark.jit
+def test_earthquakes_posterior_by_the_default_rule():
+    """Within 4 combined Monte Carlo errors of Stan's means, and of its standard deviations."""
+    (counts,) = column("earthquakes_1900_2006.csv", "count")
+    model = rh.Model(rh.Poisson(), 3, rh.Priors((rh.Gamma(1.0, 0.01),)))
+    found = rh.infer(np.random.default_rng(7), model, rh.Series(counts), wanted=4000)
+    assert all(c.good for c in found.checks), found.verdict
+    phi, transition = found.mode.model.unpack_all(found.theta.reshape(-1, model.size))
+    order = np.argsort(phi[:, :, 0], axis=1)  # Stan's prior is restricted to ordered rates: so are ours
+    n = np.arange(len(order))[:, None]
+    transition = transition[n[:, :, None], order[:, :, None], order[:, None, :]]
+    law = np.array([rh.stationary(P) for P in transition])
+    draws = {"rate": phi[n, order, 0], "transition": transition.reshape(-1, 9), "occupancy": law}
+    for name, (mean, sd) in STAN.items():
+        error = np.array(sd) * np.sqrt(1 / STAN_EFFECTIVE + 1 / 4000)
+        assert (np.abs(draws[name].mean(0) - mean) < 4 * error + 5e-4).all(), name  # the last digit is rounded
+        assert (np.abs(draws[name].std(0) - sd) < 4 * error * np.sqrt(1.5) + 5e-4).all(), name  # tails are heavier

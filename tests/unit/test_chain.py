@@ -116,10 +116,10 @@ def test_a_whitened_chain_is_its_steps_one_by_one():
     z, memory, draws, counts = np.linspace(-4, 3, 12), np.zeros((1, 12)), [], []
     while len(draws) < 12:
         m = min(pool.ahead, 12 - len(draws))
-        sets = min(pool.ahead, 2 * m + min(100, pool.ahead))
+        sets = min(pool.ahead, m + m // 4 + min(100, pool.ahead))
         (drawn, _), noise, at = pool.draw(streams[0], sets), streams[1].standard_normal((m, 1, 12)), 0
         for xi in noise:
-            count = int(np.ceil(min(100, pool.ahead, max(1.0, z @ z / 12))))
+            count = max(1, int(np.ceil(min(100, pool.ahead, z @ z / 12) - 0.5)))
             if at + count > sets:
                 break
             here = theta + L @ z

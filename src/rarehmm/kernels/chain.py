@@ -70,20 +70,21 @@ specialise(keep, keep, lambda parts, array, row: keep if len(parts) else _keep_n
 @inner
 def unpack(family, target, theta, point):
     """theta (d,) to natural parameters, what the family prepares from them, and the transition matrix."""
-    K, P = point.phi.shape
+    phi, c, P_jk = point.phi, point.c, point.transition
+    row, column, logs, expanded = target.row, target.column, target.logs, target.expanded
+    K, P = phi.shape
     for i in range(K * P):
-        j, k = target.row[i], target.column[i]
-        point.phi[j, k] = math.exp(theta[i]) if target.logs[k] else theta[i]
+        j, k = row[i], column[i]
+        phi[j, k] = math.exp(theta[i]) if logs[k] else theta[i]
     for k in range(K):
-        keep(prepare(family, point.phi[k]), point.c, k)
-    P_jk = point.transition
+        keep(prepare(family, phi[k]), c, k)
     for j in range(K):
         for k in range(K):
             P_jk[j, k] = 0.0
     for i in range(K * P, len(theta)):
-        P_jk[target.row[i], target.column[i]] = theta[i]
+        P_jk[row[i], column[i]] = theta[i]
     for j in range(K):
-        if not target.expanded:
+        if not expanded:
             top = 0.0
             for k in range(K):
                 top = max(top, P_jk[j, k])
@@ -122,15 +123,15 @@ def eliminate(transition, left, law):
 
 
 @inner
-def start_pull(transition, left, law, sums, w, u, out):
+def start_pull(transition, left, law, first, w, u, out):
     """Slope (K, K) in the logits of sum_k first[k, w] log law[k] (see ``stationary_pull``); u (2, K) is room."""
     K = len(law)
     total, bound = 0.0, 0.0
     for k in range(K):
-        total += sums.first[k, w]
-        bound += 2.0 * abs(sums.first[k, w])
+        total += first[k, w]
+        bound += 2.0 * abs(first[k, w])
     for k in range(K):
-        u[1, k] = sums.first[k, w] / law[k] - total  # the right side, kept for the last line
+        u[1, k] = first[k, w] / law[k] - total  # the right side, kept for the last line
         u[0, k] = u[1, k]
     for n in range(K - 1, 0, -1):
         for j in range(n):
@@ -193,14 +194,15 @@ def clear(sums):
 @inner
 def add_start(owner, w, target, point, theta, sums, room, gradient):
     """Add the pull of the start of lane w, where its sequence begins, to the transition that owns it, or to all."""
-    start_pull(point.transition, room.left, room.law, sums, w, room.u, room.pull)
+    pull, row, column, expanded = room.pull, target.row, target.column, target.expanded
+    start_pull(point.transition, room.left, room.law, sums.first, w, room.u, pull)
     for i in range(point.phi.size, len(theta)):
-        if owner in (i, -1):
-            gradient[i] += room.pull[target.row[i], target.column[i]] / (theta[i] if target.expanded else 1.0)
+        if owner == i or owner == -1:
+            gradient[i] += pull[row[i], column[i]] / theta[i] if expanded else pull[row[i], column[i]]
 
 
 class Room(NamedTuple):
-    """What a chain works in: messages of a group, and arrays (K,), (K, K), (2, K), (K, K), (C,), (2, d)."""
+    """What a chain works in: messages of a group, and arrays (K,), (K, K), (2, K), (K, K), (K, K), (C,), (2, d)."""
 
     p: Array
     a: Array
@@ -212,6 +214,7 @@ class Room(NamedTuple):
     left: Array
     u: Array
     pull: Array
+    pairs: Array
     frozen: Array
     vectors: Array
 
@@ -230,33 +233,42 @@ specialise(add_scores, add_scores, lambda scores, *rest: add_scores if len(score
 
 
 @inner
-def add_frozen(family, target, theta, point, sums, room, gradient):
-    """Add the complete-data score of the statistics room.frozen (C,): counts, sums, transitions, first states."""
+def add_transitions(target, point, theta, sums, room, gradient):
+    """Add the gradient of the expected transitions room.pairs (K, K) and first states sums.first[:, 0]."""
+    pairs, transition, row, column, expanded = room.pairs, point.transition, target.row, target.column, target.expanded
+    for i in range(point.phi.size, len(theta)):
+        j, k = row[i], column[i]
+        total = 0.0
+        for m in range(len(pairs)):
+            total += pairs[j, m]
+        value = pairs[j, k] - transition[j, k] * total
+        gradient[i] += value / theta[i] if expanded else value
+    if target.stationary:
+        add_start(-1, 0, target, point, theta, sums, room, gradient)
+
+
+@inner
+def add_frozen(family, target, point, sums, room, gradient):
+    """Add the complete-data scores of the statistics room.frozen (C,) = counts, sums, transitions, first states; the
+    last two are added to those of the windows."""
     K = len(room.law)
-    t = room.frozen
+    t, first, pairs = room.frozen, sums.first, room.pairs
     Q = (len(t) - K * K - 2 * K) // K
     template = prepare(family, point.phi[0])
     for k in range(K):
         own = t[K + k * Q : K + k * Q + Q]
         hat, here = take(template, target.hat, k), take(template, point.c, k)
         add_scores(complete_score(family, t[k], own, hat, here), k, K, point.phi, target.logs, gradient)
-        sums.first[k, 0] = t[K * (1 + Q) + K * K + k]
-    pairs = t[K * (1 + Q) : K * (1 + Q) + K * K]
-    for i in range(point.phi.size, len(theta)):
-        j, k = target.row[i], target.column[i]
-        total = 0.0
+        first[k, 0] += t[K * (1 + Q) + K * K + k]
         for m in range(K):
-            total += pairs[j * K + m]
-        value = pairs[j * K + k] - point.transition[j, k] * total
-        gradient[i] += value / theta[i] if target.expanded else value
-    if target.stationary:
-        add_start(-1, 0, target, point, theta, sums, room, gradient)
+            pairs[k, m] += t[K * (1 + Q) + k * K + m]
 
 
 @kernel
 def estimate(family, target, gathered, at, count, theta, point, sums, room, gradient):
     """The gradient (d,) of the log posterior at theta, estimated from the sets at, ..., at + count - 1 of windows."""
-    K, d = len(room.law), len(theta)
+    K, P = point.phi.shape
+    d, C = len(theta), len(target.total)
     last = gathered.buffer + gathered.length
     n = last + gathered.buffer
     unpack(family, target, theta, point)
@@ -265,7 +277,7 @@ def estimate(family, target, gathered, at, count, theta, point, sums, room, grad
         point.start[k] = room.law[k] if target.stationary else target.start[k]
     for i in range(d):
         gradient[i] = 0.0
-    separate, fresh, warm = gathered.owner[0, 0] >= 0, False, len(gathered.left) > 0
+    separate, warm, share = gathered.owner[0, 0] >= 0, len(gathered.left) > 0, 1.0 / count
     clear(sums)
     for row in range(at, at + count):
         for q in range(len(gathered.owner)):
@@ -279,7 +291,6 @@ def estimate(family, target, gathered, at, count, theta, point, sums, room, grad
             forward(family, point, g, gathered.buffer, last, n, 4)
             backward(point, g, last, n, 4)
             smooth(family, point, g, gathered.buffer, last, gathered.shortest[row, q], sums, False, False)
-            fresh |= gathered.fresh[row, q]
             if separate:
                 owner = load(gathered.owner, (q,))
                 for i in range(gathered.owners[q, 0], gathered.owners[q, 1]):
@@ -289,27 +300,30 @@ def estimate(family, target, gathered, at, count, theta, point, sums, room, grad
                         if gathered.begin[row, q, 0, w] == gathered.buffer:
                             add_start(gathered.owner[q, w], w, target, point, theta, sums, room, gradient)
                 clear(sums)
-    if not separate:
+    if separate:
         for i in range(d):
-            gradient[i] += lane_sum(slope(i, target, point, theta, sums))
-        if fresh and target.stationary:
-            for k in range(K):
-                sums.first[k, 0] = lane_sum(load(sums.first, (k,)))
-            add_start(-1, 0, target, point, theta, sums, room, gradient)
-    C = len(target.total)
-    for i in range(C):
-        total = 0.0
-        for row in range(at, at + count):
-            total += gathered.control[row, i]
-        room.frozen[i] = target.total[i] - total / count
-    for i in range(d):
-        gradient[i] = gradient[i] / count + prior_slope(i, target, point, theta)
-    if C > 0:
-        if len(target.hat) > 0:
-            add_frozen(family, target, theta, point, sums, room, gradient)
-        else:
+            gradient[i] *= share
+    else:
+        for k in range(K):
+            sums.first[k, 0] = share * lane_sum(load(sums.first, (k,)))
+            for i in range(P):
+                factor = share * (point.phi[k, i] if target.logs[i] else 1.0)
+                gradient[i * K + k] = factor * lane_sum(load(sums.scores, (k, i)))
+            for m in range(K):
+                room.pairs[k, m] = share * point.transition[k, m] * lane_sum(load(sums.pairs, (k, m)))
+        for i in range(C):
+            total = 0.0
+            for row in range(at, at + count):
+                total += gathered.control[row, i]
+            room.frozen[i] = target.total[i] - share * total
+        if C > 0 and len(target.hat) > 0:
+            add_frozen(family, target, point, sums, room, gradient)
+        elif C > 0:
             for i in range(d):
                 gradient[i] += room.frozen[i]
+        add_transitions(target, point, theta, sums, room, gradient)
+    for i in range(d):
+        gradient[i] += prior_slope(i, target, point, theta)
 
 
 @kernel
@@ -322,12 +336,14 @@ def estimates(family, target, gathered, theta, point, sums, room, out):
 @inner
 def locate(target, position, theta):
     """theta (d,) of a position."""
+    centre, factor, whitened = target.centre, target.factor, target.whitened
     for i in range(len(theta)):
         theta[i] = position[i]
-        if target.whitened:
-            theta[i] = target.centre[i]
+        if whitened:
+            total = centre[i]
             for j in range(i + 1):
-                theta[i] += target.factor[i, j] * position[j]
+                total += factor[i, j] * position[j]
+            theta[i] = total
 
 
 @kernel
@@ -338,29 +354,30 @@ def run_chain(sampler, family, target, gathered, sets, noise, position, memory, 
     well: it stops where a component leaves its bounds, or is NaN.
     """
     theta, gradient = room.vectors
+    factor, bounds, growth, whitened = target.factor, target.bounds, target.growth, target.whitened
     d, at = len(position), 0
+    locate(target, position, theta)
     for t in range(len(draws)):
         count = 1
-        if target.growth > 1.0:
+        if growth > 1.0:
             square = 0.0
             for i in range(d):
                 square += position[i] * position[i]
-            count = math.ceil(min(target.growth, max(1.0, square / d)))
+            count = max(1, math.ceil(min(growth, square / d) - 0.5))
         if at + count > sets:
             return t, True
-        locate(target, position, theta)
         estimate(family, target, gathered, at, count, theta, point, sums, room, gradient)
         at += count
-        if target.whitened:  # L' g, in place
+        if whitened:  # L' g, in place
             for j in range(d):
                 total = 0.0
                 for i in range(j, d):
-                    total += target.factor[i, j] * gradient[i]
+                    total += factor[i, j] * gradient[i]
                 gradient[j] = total
         step(sampler, position, gradient, noise[t], memory, target.power)
         locate(target, position, theta)
         for i in range(d):
-            if not target.bounds[0, i] <= theta[i] <= target.bounds[1, i]:
+            if not bounds[0, i] <= theta[i] <= bounds[1, i]:
                 return t, False
             draws[t, i] = theta[i]
     return len(draws), True

@@ -1,0 +1,71 @@
+"""Many points at once: the same log posteriors and gradients as one pass for each."""
+
+import numpy as np
+import pytest
+from examples import FAMILIES, Pair, model_of, parameters_of, series_of
+
+import rarehmm as rh
+from rarehmm.points import Points
+from rarehmm.transitions import ExpandedMean
+
+CASES = {type(family).__name__: (family, {}) for family in (*FAMILIES, Pair())} | {
+    "start": (rh.Gaussian(), {"start": np.array([0.2, 0.5, 0.3])}),
+    "expanded": (rh.Gaussian(), {"coordinates": ExpandedMean()}),
+    "natural": (rh.Gaussian(), {"logs": False}),
+}
+
+
+@pytest.mark.parametrize(("family", "more"), CASES.values(), ids=CASES)
+def test_values_and_slopes_are_those_of_single_passes(family, more):
+    rng = np.random.default_rng(3)
+    model = model_of(family, 3, **more)
+    parameters = parameters_of(rng, model)
+    series = rh.Series([series_of(rng, model, parameters, T, missing=0.2) for T in (1, 2, 40, 61)])
+    theta = model.pack(parameters) * rng.uniform(0.9, 1.1, (18, model.size))
+    expected = [rh.log_posterior(model, row, series) for row in theta]
+    points = Points(model, series, threads=2)
+    values, slopes = points.values_and_slopes(theta)
+    np.testing.assert_allclose(values, [v for v, _ in expected], rtol=1e-10)
+    np.testing.assert_allclose(points.values(theta), values, rtol=1e-12)
+    np.testing.assert_allclose(slopes, [s for _, s in expected], rtol=1e-7, atol=1e-7)
+
+
+def test_the_constant_of_the_prior_is_kept():
+    """The kernels know priors up to a constant only; ``Points`` puts it back."""
+    rng = np.random.default_rng(0)
+    model = rh.Model(rh.Gaussian(), 2, rh.Priors((rh.Normal(1.0, 2.0), rh.Flat()), rh.Dirichlet(0.3)))
+    parameters = parameters_of(rng, model)
+    series = rh.Series(series_of(rng, model, parameters, 50))
+    theta = model.pack(parameters)
+    assert Points(model, series).values(theta[None])[0] == pytest.approx(rh.log_posterior(model, theta, series)[0])
+
+
+def test_what_is_out_of_bounds_has_no_density_and_tiny_transitions_are_done_with_care():
+    rng = np.random.default_rng(1)
+    model = model_of(rh.Gaussian(), 2)
+    parameters = parameters_of(rng, model)
+    series = rh.Series(series_of(rng, model, parameters, 50))
+    theta = np.tile(model.pack(parameters), (3, 1))
+    theta[0, 2] = 1e4
+    theta[1, -1] = -200.0  # a transition of e^-200
+    values, slopes = Points(model, series).values_and_slopes(theta)
+    assert values[0] == -np.inf
+    assert not slopes[0].any()
+    for i in (1, 2):
+        value, slope = rh.log_posterior(model, theta[i], series)
+        assert values[i] == pytest.approx(value)
+        np.testing.assert_allclose(slopes[i], slope, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.jit
+def test_a_long_series_is_read_in_stretches(monkeypatch):
+    rng = np.random.default_rng(2)
+    model = model_of(rh.Gaussian(), 3)
+    parameters = parameters_of(rng, model, gap=3.0)
+    series = rh.Series([rng.normal(size=n) for n in (70_000, 65_536, 100)])
+    theta = np.tile(model.pack(parameters), (2, 1)) * np.array([[1.0], [1.02]])
+    points = Points(model, series)
+    monkeypatch.setattr(points, "short", False)
+    values, slopes = points.values_and_slopes(theta)
+    np.testing.assert_allclose(points.values(theta), values, rtol=1e-11)
+    np.testing.assert_array_equal(slopes[1], rh.log_posterior(model, theta[1], series)[1])
