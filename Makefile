@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.cache/numba
 export RAREHMM_DATA ?= $(CURDIR)/../shared/data
 
-.PHONY: help demo test lint types unit nojit reproduce bench calibrate clean
+.PHONY: help demo test lint types unit nojit reproduce bench calibrate cost clean
 
 help:  ## show these lines
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,8 +43,12 @@ reproduce: $(VENV)/ready  ## the paper's tables and figures, in full, to the fol
 bench: $(VENV)/bench  ## time the kernels beside hmmlearn and dynamax; writes benchmarks/results
 	$(BIN)/python benchmarks/full_pass.py
 
-calibrate: $(VENV)/ready  ## the posterior of the default rule beside exact references (an hour); writes benchmarks/results
+calibrate: $(VENV)/ready  ## the default rule beside exact references and over the prior (an hour or two); writes benchmarks/results
+	$(BIN)/python benchmarks/simulation_based.py
 	$(BIN)/python benchmarks/calibrate.py
+
+cost: $(VENV)/bench  ## what an effective draw costs, beside peers (a quarter of an hour); writes benchmarks/results
+	$(BIN)/python benchmarks/cost.py
 
 clean:  ## remove everything that make built
 	rm -rf $(VENV) .cache .coverage .mypy_cache .ruff_cache .pytest_cache rarehmm-demo reproduction docs/reproduction/*.json

@@ -7,6 +7,7 @@ import numpy as np
 import rarehmm as rh
 
 SINGLE = np.array([[0.99, 0.005, 0.005], [0.005, 0.99, 0.005], [0.495, 0.495, 0.01]])
+RARER = np.array([[0.9895, 0.01, 0.0005], [0.01, 0.9895, 0.0005], [0.45, 0.45, 0.1]])
 
 
 class Case(NamedTuple):
@@ -65,10 +66,15 @@ CASES = {
     "K = 4": ladder(4),
     "K = 5": ladder(5),
     "K = 6": ladder(6),
+    "K = 8": ladder(8),
     "volatility 5, .9": volatility(5, 0.9),
+    "volatility 5, .995": volatility(5, 0.995),
+    "volatility 20, .9": volatility(20, 0.9),
     "volatility 20, .995": volatility(20, 0.995),
-    "short, 60 rare": Case(rh.Gaussian(), SINGLE, {"mean": [-5, 0, 5], "variance": 1}, False, 10_000),
-    "short, 6 rare": Case(rh.Gaussian(), SINGLE, {"mean": [-5, 0, 5], "variance": 1}, False, 1_000),
+    "T = 1e4, 60 rare": Case(rh.Gaussian(), SINGLE, {"mean": [-5, 0, 5], "variance": 1}, False, 10_000),
+    "T = 1e4, 6 rare": Case(rh.Gaussian(), RARER, {"mean": [-5, 0, 5], "variance": 1}, False, 10_000),
+    "T = 3e3, 20 rare": Case(rh.Gaussian(), SINGLE, {"mean": [-5, 0, 5], "variance": 1}, False, 3_000),
+    "T = 1e3, 6 rare": Case(rh.Gaussian(), SINGLE, {"mean": [-5, 0, 5], "variance": 1}, False, 1_000),
 }
 
 

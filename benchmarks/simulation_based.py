@@ -38,24 +38,32 @@ def quantities(model, theta):
     return np.concatenate([phi[:, :, 0], np.log(phi[:, :, 1]), transition.reshape(-1, K * K), law], axis=1)
 
 
-def one(seed):
+def fit(seed):
+    """Parameters from the prior, and their posterior given a series from them."""
     warnings.simplefilter("ignore", RuntimeWarning)
     rng = np.random.default_rng([seed, 31])
     phi = np.column_stack([rng.normal(0, 20, K), 2.0 / rng.standard_gamma(3.0, K)])
     truth = MODEL.natural(phi, rng.dirichlet(np.full(K, 0.5), K))
     series = rh.Series(rh.simulate(rng, MODEL, truth, T)[0])
-    began = time.perf_counter()
-    found = infer(rng, MODEL, series, wanted=400, threads=1)
-    seconds = time.perf_counter() - began
+    return rng, truth, infer(rng, MODEL, series, wanted=400, threads=1)
+
+
+def ranks(rng, truth, found, shrink=1.0):
+    """Ranks of the true values among a few draws; with ``shrink``, among draws that are too close together."""
     flat = found.theta.reshape(-1, MODEL.size)
     few = flat[np.linspace(0, len(flat) - 1, DRAWS).round().astype(int)]
     mine, true = quantities(found.mode.model, few), quantities(MODEL, MODEL.pack(truth)[None])
+    mine = mine.mean(0) + shrink * (mine - mine.mean(0))
     ties = rng.random(true.shape[1])  # of draws that importance sampling repeats, and of probabilities that underflow
-    ranks = (mine < true).sum(0) + np.floor(ties * ((mine == true).sum(0) + 1))
-    rare = float(rh.stationary(truth.transition).min())
+    return ((mine < true).sum(0) + np.floor(ties * ((mine == true).sum(0) + 1))).astype(int).tolist()
+
+
+def one(seed):
+    began = time.perf_counter()
+    rng, truth, found = fit(seed)
     return {
-        "seed": seed, "method": found.method, "seconds": seconds, "rare": rare, "ranks": ranks.astype(int).tolist(),
-        "good": all(c.good for c in found.checks), "verdict": found.verdict,
+        "seed": seed, "method": found.method, "seconds": time.perf_counter() - began, "rare": float(truth.start.min()),
+        "ranks": ranks(rng, truth, found), "good": all(c.good for c in found.checks), "verdict": found.verdict,
     }  # fmt: skip
 
 
@@ -65,10 +73,10 @@ def tests(found):
     Parameters of one series depend on each other; each is tested alone and the smallest p-value of a kind counts, times
     the number of parameters.
     """
-    ranks = np.array([r["ranks"] for r in found])  # (n, parameters), from 0 to DRAWS
+    ranked = np.array([r["ranks"] for r in found])  # (n, parameters), from 0 to DRAWS
     out = {}
     for kind, where in KINDS.items():
-        mine = ranks[:, where]
+        mine = ranked[:, where]
         p = {"uniform": [], 0.5: [], 0.9: []}
         cover = {0.5: [], 0.9: []}
         for r in mine.T:

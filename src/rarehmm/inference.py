@@ -33,7 +33,7 @@ from rarehmm.diagnostics import (
 )
 from rarehmm.exact import hmc
 from rarehmm.gradients import Frozen, freeze, window_gradients
-from rarehmm.importance import Roots, adaptive_importance, bridge_evidence, laplace_importance
+from rarehmm.importance import Roots, Weighted, adaptive_importance, bridge_evidence, laplace_importance
 from rarehmm.lanes import LANES
 from rarehmm.mode import Mode, find_mode, renamed
 from rarehmm.model import Model, Parameters
@@ -54,17 +54,24 @@ FAR_FROM_GAUSSIAN = 0.3  # below it, importance sampling is not trusted whatever
 
 class Inference(NamedTuple):
     """Draws theta (chains, n, d), equally weighted, of the model of the ``mode``; the ``method`` that made them,
-    ``why``, and the ``checks`` behind the ``verdict``."""
+    ``why``, the ``checks`` behind the ``verdict``, and the points of importance sampling with their weights, if it is
+    what was used (draws are resampled from them)."""
 
     mode: Mode
     theta: Array
     method: str
     why: list[str]
     checks: list[Check]
+    weighted: Weighted | None = None
 
     @property
     def verdict(self) -> str:
         return verdict(self.checks)
+
+    def describe(self) -> str:
+        """Method, reasons, all checks in a table, and the verdict."""
+        rows = [f"  {'ok ' if c.good else 'BAD'}  {c.name:26}{c.value:>10.3g}  {c.words}" for c in self.checks]
+        return "\n".join([f"{self.method}: {'; '.join(self.why)}", *rows, self.verdict])
 
 
 def infer(
@@ -93,13 +100,17 @@ def infer(
     elif method == "importance":
         weighted = adaptive_importance(rng, Roots(mode, series, threads), wanted)
         draws = weighted.resample(rng, round(2 * wanted))[None]
-        found = Inference(mode, draws, method, ["importance sampling was asked for"], check_weights(weighted))
+        why = ["importance sampling was asked for"]
+        found = Inference(mode, draws, method, why, check_weights(weighted), weighted)
     else:
         draws, checks = by_hmc(rng, mode, series, wanted, threads)
         found = Inference(mode, draws, method, ["Hamiltonian Monte Carlo was asked for"], checks)
     sizes = [c.value for c in found.checks if c.name.startswith("effective draws")]
     stein = check_stein(rng, mode, series, found.theta, min(sizes), threads)
     about = [check_states(mode, series, threads), stein]
+    if found.method != "stacked":
+        words = "modes of nearly the same height seen besides this one" + (": not sampled" if mode.others else "")
+        about.append(Check("second modes", float(len(mode.others)), not mode.others, words))
     return found._replace(checks=[*found.checks, *about])
 
 
@@ -125,7 +136,8 @@ def by_rule(
         checks = [near._replace(good=share >= FAR_FROM_GAUSSIAN), *check_weights(weighted)]
         if all(c.good for c in checks):
             why.append("importance sampling instead")
-            return Inference(mode, weighted.resample(rng, round(2 * wanted))[None], "importance", why, checks)
+            draws = weighted.resample(rng, round(2 * wanted))[None]
+            return Inference(mode, draws, "importance", why, checks, weighted)
         why.append("importance sampling fails its checks: Hamiltonian Monte Carlo on all data")
         warnings.warn("the posterior is badly identified: " + verdict(checks), RuntimeWarning, stacklevel=3)
     draws, checks = by_hmc(rng, mode, series, wanted, threads)
@@ -136,15 +148,16 @@ def by_hmc(
     rng: np.random.Generator, mode: Mode, series: Series, wanted: float, threads: int | None
 ) -> tuple[Array, list[Check]]:
     """Draws (chains, n, d) by Hamiltonian Monte Carlo, as many as are needed, and their checks."""
-    draws, steps = np.empty((LANES, 0, len(mode.theta))), max(50, round(4 * wanted / LANES))
-    for _ in range(3):
-        more = hmc(rng, mode, series, steps, threads=threads)
+    draws, steps = np.empty((LANES, 0, len(mode.theta))), max(100, round(4 * wanted / LANES))
+    for leaps, accept in ((8, 0.85), (16, 0.9)):  # what mixes slowly needs longer ways in smaller steps
+        more = hmc(rng, mode, series, steps, leaps=leaps, accept=accept, threads=threads)
         draws = np.concatenate([draws, named(mode, more)], axis=1)
         mixed = mixing(draws)
-        if more.shape[1] < steps or mixed.bulk.min() >= wanted or mixed.r_hat.max() > 1.5:
+        missing = 1.2 * wanted / mixed.bulk.min() - 1  # times as many draws as there are
+        if more.shape[1] < steps or missing <= 0.2 or mixed.r_hat.max() > 1.5:
             break
-        steps = round(draws.shape[1] * min(4.0, 1.2 * wanted / mixed.bulk.min() - 1) + 20)
-    return draws, check_mixing(mixed, mode.model.component_names, wanted, len(draws))
+        steps = round(steps * min(8.0, missing) + 20)
+    return draws, check_mixing(mixed, mode.model.component_names, wanted, LANES)
 
 
 def named(mode: Mode, draws: Array) -> Array:

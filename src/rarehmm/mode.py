@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 
 from rarehmm.em import Climb, bounded, climb, has_m_step, rows
 from rarehmm.initial import distance, find_states
@@ -115,11 +115,20 @@ def polish(model: Model, series: Series, theta: Array, threads: int | None) -> t
     value, _ = down(theta)
     if has_m_step(model):
         return theta, -value
-    found = minimize(down, theta, jac=True, method="L-BFGS-B", options={"maxiter": 300})
-    if found.fun > value:
-        warnings.warn("L-BFGS did not rise above its start.", RuntimeWarning, stacklevel=3)
-        return theta, -value
-    return found.x, -float(found.fun)
+    trace = [value]
+
+    def risen(intermediate_result: OptimizeResult) -> None:  # the name is SciPy's
+        trace.append(float(intermediate_result.fun))
+
+    found = minimize(down, theta, jac=True, method="L-BFGS-B", options={"maxiter": 300}, callback=risen)
+    if (np.diff(trace) > 1e-9 * abs(value)).any():
+        warnings.warn(
+            f"L-BFGS fell by {np.diff(trace).max():.3g} in step {int(np.argmax(np.diff(trace)))}: the density or score "
+            "of the family may be wrong.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return (found.x, -float(found.fun)) if found.fun <= value else (theta, -value)
 
 
 def negative_hessian(model: Model, series: Series, theta: Array, threads: int | None = None) -> Array:

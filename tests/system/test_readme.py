@@ -6,6 +6,7 @@ import re
 import pytest
 
 README = pathlib.Path(__file__).parents[2] / "README.md"
+DOCS = sorted((README.parent / "docs").glob("*.md"))
 
 
 @pytest.mark.jit
@@ -17,6 +18,14 @@ def test_the_example_runs(capsys):
     assert float(share) > 95
 
 
-def test_links_lead_somewhere():
-    for target in re.findall(r"\]\(([^)#]+)\)", README.read_text()):
-        assert (README.parent / target).exists(), target
+@pytest.mark.jit
+def test_the_posterior_is_found_as_its_page_says(capsys):
+    (code,) = re.findall(r"```python\n(.*?)```", (README.parent / "docs" / "posterior.md").read_text(), re.DOTALL)
+    exec(code, {})
+    assert "Nothing speaks against this posterior." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", [README, *DOCS], ids=lambda p: p.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target

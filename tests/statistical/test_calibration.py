@@ -1,0 +1,29 @@
+"""A small simulation-based calibration of the default rule; the large one is benchmarks/simulation_based.py."""
+
+import importlib.util
+import pathlib
+
+import numpy as np
+import pytest
+
+FILE = pathlib.Path(__file__).parents[2] / "benchmarks" / "simulation_based.py"
+
+
+@pytest.mark.jit
+def test_intervals_cover_what_they_say_on_average_over_the_prior():
+    spec = importlib.util.spec_from_file_location("simulation_based", FILE)
+    small = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(small)
+    fits = [small.fit(seed) for seed in range(12)]
+    good = [f for f in fits if all(c.good for c in f[2].checks)]
+    assert len(good) >= 10
+
+    def outside(shrink):
+        """Share of true values outside of central 90 % intervals, one number for each data set."""
+        ranks = np.array([small.ranks(*f, shrink) for f in good])
+        return ((ranks < 5) | (ranks >= 95)).mean(1)
+
+    share = outside(1.0)
+    error = max(share.std(), 0.05) / np.sqrt(len(share))
+    assert abs(share.mean() - 0.1) < 3.5 * error
+    assert outside(0.5).mean() > 0.1 + 3.5 * error  # intervals of half the width would show
