@@ -5,7 +5,7 @@ In cube-root coordinates the posterior is nearly Gaussian: :math:`\phi = (P_{jk}
 :math:`\sum \log (3 / \phi)`.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -14,7 +14,7 @@ from scipy.special import gammaln, logsumexp
 from rarehmm.checks import warn_interrupted
 from rarehmm.mode import Mode, metric, naming
 from rarehmm.model import Model
-from rarehmm.passes import log_posterior
+from rarehmm.passes import expectations, log_posterior
 from rarehmm.points import Points
 from rarehmm.priors import InverseGamma
 from rarehmm.series import Array, BoolArray, IntArray, Series
@@ -24,50 +24,66 @@ DEGREES = 4.0  # of freedom of the proposals
 
 
 class Roots:
-    """Cube-root coordinates of a model around its mode: ``power`` t (d,), 0 where a coordinate stays as it is."""
+    """Cube-root coordinates of a model around its mode: ``power`` t (d,), 0 where a coordinate stays as it is.
+
+    ``centre`` and ``factor`` are those of the Laplace approximation in these coordinates.
+    """
 
     def __init__(self, mode: Mode, series: Series, threads: int | None = None) -> None:
         self.model, self.series, self.threads = mode.model, series, threads
         self.power = powers(mode.model)
-        self.rooted = self.power != 0
         self.parameter, self.order = naming(mode)
-        self.points, self.centre = Points(mode.model, series, threads), self.roots(mode.theta)
-        self.centre, self.factor = self._mode(self.centre, mode)
+        self.points = Points(mode.model, series, threads)
+        self.centre, self.factor = self._mode(mode)
+
+    @property
+    def rooted(self) -> BoolArray:
+        """Which coordinates are positive."""
+        return np.asarray(self.power != 0)
 
     def roots(self, theta: Array) -> Array:
-        return np.where(self.rooted, np.exp(np.where(self.rooted, self.power * theta / 3, 0.0)), theta)
+        return to_roots(theta, self.power)
 
     def theta(self, phi: Array) -> Array:
-        return np.where(self.rooted, 3 * self.power * np.log(np.where(self.rooted, phi, 1.0)), phi)
+        return from_roots(phi, self.power)
+
+    def log_jacobian(self, phi: Array) -> Array:
+        """What the log density of phi (n, .) has more than that of theta."""
+        return np.asarray(np.log(3 / phi[:, self.rooted]).sum(1))
 
     def log_density(self, phi: Array) -> Array:
-        """Log posterior densities (n,) of phi (n, d), states named as at the mode; minus infinity outside."""
+        """Log posterior densities (n,) of phi (n, .), states named as at the mode; minus infinity outside."""
         out = np.full(len(phi), -np.inf)
-        positive: BoolArray = np.all(phi[:, self.rooted] > 0, axis=1)
-        theta = self.theta(np.where(positive[:, None], phi, self.centre))
-        K = self.model.n_states
+        positive = np.nonzero((phi[:, self.rooted] > 0).all(1))[0]
+        theta, K = self.theta(phi[positive]), self.model.n_states
         named = theta[:, self.parameter * K : (self.parameter + 1) * K][:, self.order]
-        # other names for the same are left out, as all draws are renamed alike
-        inside = np.asarray(positive & (np.diff(named, axis=1) >= 0).all(1))
-        if inside.any():
-            out[inside] = self.points.values(theta[inside]) + np.log(3 / phi[inside][:, self.rooted]).sum(1)
+        ordered = (np.diff(named, axis=1) >= 0).all(1)  # other names for the same: left out, as draws are renamed alike
+        inside = positive[ordered]
+        if len(inside) > 0:
+            out[inside] = self.points.values(theta[ordered]) + self.log_jacobian(phi[inside])
         return out
 
     def slope(self, phi: Array) -> Array:
-        """Gradient (d,) of ``log_density``."""
+        """Gradient of ``log_density`` at one phi."""
         g = log_posterior(self.model, self.theta(phi), self.series, threads=self.threads)[1]
-        inverse = np.divide(1.0, phi, out=np.zeros(len(phi)), where=self.rooted)
-        return np.where(self.rooted, 3 * self.power * inverse * g - inverse, g)
+        return root_slope(phi, self.power, g)
 
-    def _mode(self, phi: Array, mode: Mode) -> tuple[Array, Array]:
-        """The mode in these coordinates by Newton's method, and the factor of the inverse Hessian there.
+    def _mode(self, mode: Mode) -> tuple[Array, Array]:
+        """The mode in these coordinates, and the factor of the inverse Hessian there.
 
         The Hessian is that at the mode of theta in other coordinates where the two modes are close.
         """
+        phi = self.roots(mode.theta)
         scale = np.where(self.rooted, 3 * self.power / np.where(self.rooted, phi, 1.0), 1.0)
         hessian = scale[:, None] * mode.hessian * scale - np.diag(np.where(self.rooted, phi, np.inf) ** -2.0)
         factor, curved = metric(hessian)
-        began = phi
+        top = self._climb(phi, factor)
+        if curved and np.linalg.norm(solve_triangular(factor, top - phi, lower=True)) < 0.1:
+            return top, factor
+        return self._settle(top, np.linalg.norm(mode.factor, axis=1))
+
+    def _climb(self, phi: Array, factor: Array) -> Array:
+        """Higher up by a few Newton steps with one metric."""
         for _ in range(4):
             slope = factor.T @ self.slope(phi)
             if np.abs(slope).max() < 1e-2:
@@ -76,18 +92,104 @@ class Roots:
             while (phi[self.rooted] + move[self.rooted] <= 0.5 * phi[self.rooted]).any():
                 move = move / 2
             phi = phi + move
-        if curved and np.linalg.norm(solve_triangular(factor, phi - began, lower=True)) < 0.1:
-            return phi, factor
+        return phi
+
+    def _settle(self, phi: Array, spread: Array) -> tuple[Array, Array]:
+        """The factor of the inverse Hessian, by differences, and one more Newton step with it.
+
+        ``spread`` (d,): standard deviations of theta, of which a hundredth is a step.
+        """
         d = len(phi)
         rows = np.empty((d, d))
         for i in range(d):
             step = np.zeros(d)
-            step[i] = 1e-3 * phi[i] if self.rooted[i] else 1e-2 * np.linalg.norm(mode.factor[i])
+            step[i] = 1e-3 * phi[i] if self.rooted[i] else 1e-2 * spread[i]
             rows[i] = (self.slope(phi - step) - self.slope(phi + step)) / (2 * step[i])
         factor, _ = metric((rows + rows.T) / 2)
         better = phi + factor @ (factor.T @ self.slope(phi))
         before, after = self.log_density(np.array([phi, better]))
         return better if after > before else phi, factor
+
+
+class GammaRows(Roots):
+    r"""The same with rows of the transition matrix as gamma numbers: :math:`g_{jk} = P_{jk} r_j`, coordinates
+    :math:`g_{jk}^{1/3}`, where the sum :math:`r_j \sim Gamma(c_j)` is auxiliary, :math:`c_j = K \alpha + n_j` with the
+    expected number n_j of transitions from j at the mode.  No entry is a reference: better where a row has few counts.
+    """
+
+    def __init__(self, mode: Mode, series: Series, threads: int | None = None) -> None:
+        parameters = mode.model.unpack(mode.theta)
+        counts = expectations(mode.model, parameters, series, threads=threads).pairs.sum(1)
+        self.total = mode.model.n_states * mode.model.priors.transition.concentration + counts
+        self.n_emission = parameters.phi.size
+        coordinates: Any = mode.model.coordinates
+        self.references: IntArray = coordinates.references(mode.model.n_states)
+        super().__init__(mode, series, threads)
+
+    @property
+    def rooted(self) -> BoolArray:
+        K = self.model.n_states
+        return np.append(self.power[: self.n_emission] != 0, np.ones(K * K, dtype=bool))
+
+    def roots(self, theta: Array) -> Array:
+        K, E = self.model.n_states, self.n_emission
+        numbers = self.total[:, None] * self.model.coordinates.unpack(theta[..., E:], K)
+        rows = np.cbrt(numbers).reshape(*theta.shape[:-1], -1)
+        return np.concatenate([to_roots(theta[..., :E], self.power[:E]), rows], axis=-1)
+
+    def theta(self, phi: Array) -> Array:
+        E = self.n_emission
+        logs = 3 * np.log(self._rows(phi))
+        rows, columns = self.model.coordinates.free(self.model.n_states)
+        ratios = logs[..., rows, columns] - logs[..., rows, self.references[rows]]
+        return np.concatenate([from_roots(phi[..., :E], self.power[:E]), ratios], axis=-1)
+
+    def _rows(self, phi: Array) -> Array:
+        """The coordinates of the transition matrix (..., K, K)."""
+        return phi[..., self.n_emission :].reshape(*phi.shape[:-1], self.model.n_states, self.model.n_states)
+
+    def log_jacobian(self, phi: Array) -> Array:
+        E, K = self.n_emission, self.model.n_states
+        rows = self._rows(phi)
+        sums = (rows**3).sum(-1)
+        logs = 3 * np.log(rows) - np.log(sums)[..., None]  # of P
+        auxiliary = (self.total - K) * np.log(sums) - sums - gammaln(self.total)
+        here = auxiliary.sum(-1) + (np.log(3 * rows**2) - logs).sum((-1, -2))
+        return np.asarray(here + np.log(3 / phi[:, :E][:, self.rooted[:E]]).sum(1))
+
+    def slope(self, phi: Array) -> Array:
+        E, K = self.n_emission, self.model.n_states
+        g = log_posterior(self.model, self.theta(phi), self.series, threads=self.threads)[1]
+        rows = self._rows(phi)
+        sums = (rows**3).sum(1, keepdims=True)
+        P, slopes = rows**3 / sums, np.zeros((K, K))  # in the logarithms of the gamma numbers
+        slopes[self.model.coordinates.free(K)] = g[E:]
+        slopes[np.arange(K), self.references] = -slopes.sum(1)
+        slopes += (self.total[:, None] - K) * P - rows**3 + K * P - 1 + 2 / 3
+        return np.concatenate([root_slope(phi[:E], self.power[:E], g[:E]), (3 / rows * slopes).ravel()])
+
+    def _mode(self, mode: Mode) -> tuple[Array, Array]:
+        spread = np.linalg.norm(mode.factor, axis=1)
+        phi, factor = self._settle(self.roots(mode.theta), spread)
+        return self._settle(self._climb(phi, factor), spread)
+
+
+def to_roots(theta: Array, power: Array) -> Array:
+    """exp(t theta / 3), theta itself where the power t is 0."""
+    rooted = power != 0
+    return np.where(rooted, np.exp(np.where(rooted, power * theta / 3, 0.0)), theta)
+
+
+def from_roots(phi: Array, power: Array) -> Array:
+    """The way back: 3 t log phi."""
+    rooted = power != 0
+    return np.where(rooted, 3 * power * np.log(np.where(rooted, phi, 1.0)), phi)
+
+
+def root_slope(phi: Array, power: Array, slope: Array) -> Array:
+    """Gradient of a log density in roots from that in theta, with the Jacobian."""
+    inverse = np.divide(1.0, phi, out=np.zeros(len(phi)), where=power != 0)
+    return np.where(power != 0, 3 * power * inverse * slope - inverse, slope)
 
 
 def powers(model: Model) -> Array:
@@ -99,9 +201,14 @@ def powers(model: Model) -> Array:
     for log, prior in zip(model.as_logs, model.priors.emission, strict=True):
         enough = getattr(prior, "shape", 0.0) > 1 / 3
         kinds.append((-1.0 if isinstance(prior, InverseGamma) else 1.0) if log and enough else 0.0)
-    transitions = isinstance(model.coordinates, AdditiveLogRatio) and model.priors.transition.concentration > 1 / 3
+    transitions = has_roots(model)
     size = model.coordinates.size(model.n_states)
     return np.concatenate([np.repeat(kinds, model.n_states), np.full(size, float(transitions))])
+
+
+def has_roots(model: Model) -> bool:
+    """Whether roots of transition probabilities have a mode: log ratios, and a prior with enough mass."""
+    return isinstance(model.coordinates, AdditiveLogRatio) and model.priors.transition.concentration > 1 / 3
 
 
 class Weighted(NamedTuple):

@@ -33,7 +33,15 @@ from rarehmm.diagnostics import (
 )
 from rarehmm.exact import hmc
 from rarehmm.gradients import Frozen, freeze, window_gradients
-from rarehmm.importance import Roots, Weighted, adaptive_importance, bridge_evidence, laplace_importance
+from rarehmm.importance import (
+    GammaRows,
+    Roots,
+    Weighted,
+    adaptive_importance,
+    bridge_evidence,
+    has_roots,
+    laplace_importance,
+)
 from rarehmm.lanes import LANES
 from rarehmm.mode import Mode, find_mode, renamed
 from rarehmm.model import Model, Parameters
@@ -118,8 +126,7 @@ def by_rule(
     rng: np.random.Generator, mode: Mode, series: Series, wanted: float, threads: int | None, forced: bool
 ) -> Inference:
     """One mode: chains, importance sampling or Hamiltonian Monte Carlo; chains whatever the tests say if ``forced``."""
-    roots = Roots(mode, series, threads)
-    share = laplace_importance(rng, roots).last_share
+    roots, share = nearly_gaussian(rng, mode, series, threads)
     near = Check("nearly Gaussian", share, True, "effective share of points of the Laplace approximation")
     why = [f"{share:.0%} of the points of the Laplace approximation are effective"]
     if forced or (share >= NEARLY_GAUSSIAN and mode.curved):
@@ -142,6 +149,19 @@ def by_rule(
         warnings.warn("the posterior is badly identified: " + verdict(checks), RuntimeWarning, stacklevel=3)
     draws, checks = by_hmc(rng, mode, series, wanted, threads)
     return Inference(mode, draws, "hmc", why, [near, *checks])
+
+
+def nearly_gaussian(rng: np.random.Generator, mode: Mode, series: Series, threads: int | None) -> tuple[Roots, float]:
+    """Coordinates in which the posterior is nearly Gaussian, and the effective share of points of its Laplace
+    approximation there; rows of the transition matrix as gamma numbers where cube roots are not enough."""
+    roots = Roots(mode, series, threads)
+    share = laplace_importance(rng, roots).last_share
+    if share < NEARLY_GAUSSIAN and not roots.points.short and has_roots(mode.model):
+        others = GammaRows(mode, series, threads)
+        other = laplace_importance(rng, others).last_share
+        if other > share:
+            return others, other
+    return roots, share
 
 
 def by_hmc(

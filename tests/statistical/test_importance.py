@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from examples import FAMILIES, model_of, parameters_of, series_of
+from examples import FAMILIES, SINGLE, model_of, parameters_of, series_of
 from scipy.stats import invgamma, norm
 
 import rarehmm as rh
-from rarehmm.importance import Roots, Weighted, adaptive_importance, effective, laplace_importance, powers
+from rarehmm.importance import GammaRows, Roots, Weighted, adaptive_importance, effective, laplace_importance, powers
 from rarehmm.mode import find_mode
 
 
@@ -39,21 +39,25 @@ def test_evidence_and_moments_are_those_of_a_grid():
     assert abs(wrong.weights @ wrong.theta[:, 1] - mean) > 5 * np.sqrt(variance) / np.sqrt(wrong.effective)
 
 
+@pytest.mark.parametrize("kind", [Roots, GammaRows])
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: type(f).__name__)
-def test_roots_are_a_change_of_coordinates(family):
+def test_roots_are_a_change_of_coordinates(family, kind):
     rng = np.random.default_rng(4)
     model = model_of(family, 2)
     parameters = parameters_of(rng, model, gap=3.0)
     series = rh.Series(series_of(rng, model, parameters, 300, missing=0.1))
     mode = find_mode(model, series, parameters)
-    roots = Roots(mode, series)
+    roots = kind(mode, series)
     phi = roots.centre * 1.03
     theta = roots.theta(phi)
-    np.testing.assert_allclose(roots.roots(theta), phi, rtol=1e-12)
-    jacobian = [np.log(abs((roots.theta(phi * (1 + 1e-6 * (np.arange(len(phi)) == i))) - theta)[i] / (1e-6 * phi[i])))
-                for i in range(len(phi))]  # fmt: skip
-    expected = rh.log_posterior(mode.model, theta, series)[0] + np.sum(jacobian)
-    assert roots.log_density(phi[None])[0] == pytest.approx(expected, abs=1e-4)
+    np.testing.assert_allclose(roots.theta(roots.roots(theta)), theta, rtol=1e-12)
+    if kind is Roots:
+        jacobian = [
+            np.log(abs((roots.theta(phi * (1 + 1e-6 * (np.arange(len(phi)) == i))) - theta)[i] / (1e-6 * phi[i])))
+            for i in range(len(phi))
+        ]
+        expected = rh.log_posterior(mode.model, theta, series)[0] + np.sum(jacobian)
+        assert roots.log_density(phi[None])[0] == pytest.approx(expected, abs=1e-4)
     for i in range(len(phi)):
         move = np.zeros(len(phi))
         move[i] = 1e-5
@@ -61,6 +65,22 @@ def test_roots_are_a_change_of_coordinates(family):
         assert roots.slope(phi)[i] == pytest.approx(slope, rel=1e-4, abs=1e-4)
     assert roots.log_density(np.where(roots.rooted, -phi, phi)[None])[0] == -np.inf
     assert np.abs(roots.factor.T @ roots.slope(roots.centre)).max() < 0.05
+
+
+@pytest.mark.jit
+def test_rows_as_gamma_numbers_have_the_same_evidence_and_moments():
+    """And are closer to a Gaussian where a row has few counts."""
+    model = model_of(rh.Gaussian(), 3)
+    truth = model.parameters(SINGLE, mean=[-8.0, 0.0, 8.0], variance=1)
+    series = rh.Series(rh.simulate(np.random.default_rng(2), model, truth, 1_000)[0])
+    mode = find_mode(model, series, truth)
+    both = [kind(mode, series) for kind in (Roots, GammaRows)]
+    one, other = (laplace_importance(np.random.default_rng(0), roots, 4000, first=4000) for roots in both)
+    assert other.last_share > one.last_share
+    error = np.hypot(1 / np.sqrt(one.effective), 1 / np.sqrt(other.effective))
+    assert abs(one.evidence - other.evidence) < 4 * error
+    spread = np.sqrt(one.weights @ (one.theta - one.weights @ one.theta) ** 2)
+    assert (np.abs(one.weights @ one.theta - other.weights @ other.theta) < 5 * spread * error).all()
 
 
 def test_which_coordinates_are_rooted():
