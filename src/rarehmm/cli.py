@@ -21,6 +21,7 @@ from rarehmm.exact import draw_states
 from rarehmm.gradients import window_sums
 from rarehmm.model import Priors
 from rarehmm.passes import Pass
+from rarehmm.points import Points
 from rarehmm.samplers.baoab import Baoab
 from rarehmm.windows import Windows
 
@@ -151,6 +152,9 @@ def warm_up(
         window_sums(model, point, series, windows)
         pool = rh.Pool(model, series, windows, uniform(windows), 1)
         rh.run(np.random.default_rng(0), Baoab(1e-9), model, pool, model.pack(point), 1)
+        points = Points(model, series)
+        points.values(model.pack(point)[None])
+        points.values_and_slopes(model.pack(point)[None])
         console.print(f"  {name}")
     files = list(cached_files())
     console.print(f"{len(files)} kernels, {sum(f.stat().st_size for f in files) / 1e6:.1f} MB, in {files[0].parent}"

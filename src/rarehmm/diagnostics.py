@@ -28,18 +28,22 @@ class Check(NamedTuple):
 
 
 class Mixing(NamedTuple):
-    """Effective sizes (d,), of the bulk and of the tails, and R-hat (d,), of draws (chains, n, d)."""
+    """Of draws (chains, n, d): effective sizes (d,) of the bulk and of the tails, R-hat (d,), and what it may be by
+    chance (d,)."""
 
     bulk: Array
     tail: Array
     r_hat: Array
+    limit: Array
 
 
 def mixing(draws: Array) -> Mixing:
     """By ArviZ, rank-normalised (Vehtari et al. 2021)."""
     each, ess, rhat = [draws[:, :, i] for i in range(draws.shape[2])], arviz().ess, arviz().rhat
-    found = [[float(ess(x, method=m)) for x in each] for m in ("bulk", "tail")]
-    return Mixing(np.array(found[0]), np.array(found[1]), np.array([float(rhat(x)) for x in each]))
+    bulk, tail = ([float(ess(x, method=m)) for x in each] for m in ("bulk", "tail"))
+    within = [sum(min(float(ess(chain[None], method=m)) for m in ("bulk", "tail")) for chain in x) for x in each]
+    limit = r_hat_by_chance(np.array(within), len(draws))
+    return Mixing(np.array(bulk), np.array(tail), np.array([float(rhat(x)) for x in each]), limit)
 
 
 def arviz() -> Any:
@@ -49,28 +53,27 @@ def arviz() -> Any:
         return importlib.import_module("arviz")
 
 
-def check_mixing(found: Mixing, names: list[str], wanted: float, chains: int) -> list[Check]:
-    limit = r_hat_by_chance(np.minimum(found.bulk, found.tail), chains)  # R-hat looks at spreads as well
-    i, j = int(np.argmin(found.bulk)), int(np.argmax(found.r_hat - limit))
-    size, r_hat = float(found.bulk[i]), float(found.r_hat[j])
+def check_mixing(found: Mixing, names: list[str], wanted: float) -> list[Check]:
+    i, j = int(np.argmin(found.bulk)), int(np.argmax(found.r_hat - found.limit))
+    size, r_hat, limit = float(found.bulk[i]), float(found.r_hat[j]), float(found.limit[j])
     low = "" if size >= wanted else f": fewer than the {wanted:.0f} asked for; run longer"
-    together = r_hat <= limit[j]
+    together = r_hat <= limit
     apart = "chains agree" if together else "chains have not come together; run longer or start elsewhere"
     return [
         Check("effective draws", size, size >= wanted, f"of {names[i]}, the worst{low}"),
-        Check("R-hat", r_hat, bool(together), f"of {names[j]}, the worst (limit {limit[j]:.3f}): {apart}"),
+        Check("R-hat", r_hat, together, f"of {names[j]}, the worst (limit {limit:.3f}): {apart}"),
     ]
 
 
 def r_hat_by_chance(effective: Array, chains: int) -> Array:
     r"""What R-hat (d,) exceeds for some component once in a thousand times although all chains have the same law; 1.01
-    at least.
+    at least, 1.1 at most.  The effective sizes (d,) are those within chains, which do not shrink when chains are apart.
 
     With m half chains of E effective draws each, the variance of their means is :math:`\chi^2_{m-1} / (m-1) / E`.
     """
     m = 2 * chains
     spread = chi2.isf(1e-3 / len(effective), m - 1) / (m - 1)
-    return np.asarray(np.maximum(1.01, np.sqrt(1 + spread * m / effective)))
+    return np.asarray(np.clip(np.sqrt(1 + spread * m / effective), 1.01, 1.1))
 
 
 # ---------------------------------------------------------------- noise of the gradient
@@ -104,14 +107,16 @@ def check_buffer(bias: float) -> Check:
 
 
 # ---------------------------------------------------------------- importance weights
-def check_weights(found: Weighted) -> list[Check]:
+def check_weights(found: Weighted, wanted: float) -> list[Check]:
     """An effective size from a few heavy points is no effective size."""
+    low = "" if found.effective >= wanted else f": fewer than the {wanted:.0f} asked for"
+    enough = max(200.0, 0.9 * wanted)  # so many are worth no further round
     largest = float(found.weights.max())
     share = found.effective / found.drawn
     k = tail_index(found.log_weights) if share < 0.9 else 0.0  # without weights to speak of it has no meaning
     return [
         Check("Pareto k", k, k < 0.7, "tail of the importance weights" + ("" if k < 0.7 else ": too heavy to average")),
-        Check("effective draws by weight", found.effective, found.effective >= 200, "of importance sampling"),
+        Check("effective draws by weight", found.effective, found.effective >= enough, f"of importance sampling{low}"),
         Check("largest weight", largest, largest < 0.03, "share of one point among all"),
         Check("last proposal", found.last_share, found.last_share >= 0.1, "effective share of the last round alone"),
     ]

@@ -223,6 +223,11 @@ def hmc(
     out, warm, t = np.empty((chains, steps, d)), max(120, steps // 4), 0
     around = rng.standard_normal((32 * chains, d))  # of the Laplace approximation, the more probable the likelier
     height = points.values(centre + around @ factor.T) + (around**2).sum(1) / 2
+    if not np.isfinite(height).any():
+        raise ValueError(
+            "no point near the mode has a posterior density: it is too flat there, as that of transitions that never "
+            "happen without a prior. Give priors, such as Dirichlet(1.0)."
+        )
     z = around[np.argmax(height + rng.gumbel(size=(chains, len(height))), axis=1)]
     value, slope = potential(z)
     log_size, visited = math.log(0.5 / d**0.25), []

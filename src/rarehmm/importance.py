@@ -12,7 +12,7 @@ from scipy.linalg import solve_triangular
 from scipy.special import gammaln, logsumexp
 
 from rarehmm.checks import warn_interrupted
-from rarehmm.mode import Mode, metric, naming
+from rarehmm.mode import Mode, has_names, metric
 from rarehmm.model import Model
 from rarehmm.passes import expectations, log_posterior
 from rarehmm.points import Points
@@ -32,8 +32,7 @@ class Roots:
     def __init__(self, mode: Mode, series: Series, threads: int | None = None) -> None:
         self.model, self.series, self.threads = mode.model, series, threads
         self.power = powers(mode.model)
-        self.parameter, self.order = naming(mode)
-        self.points = Points(mode.model, series, threads)
+        self.mode, self.points = mode, Points(mode.model, series, threads)
         self.centre, self.factor = self._mode(mode)
 
     @property
@@ -55,9 +54,8 @@ class Roots:
         """Log posterior densities (n,) of phi (n, .), states named as at the mode; minus infinity outside."""
         out = np.full(len(phi), -np.inf)
         positive = np.nonzero((phi[:, self.rooted] > 0).all(1))[0]
-        theta, K = self.theta(phi[positive]), self.model.n_states
-        named = theta[:, self.parameter * K : (self.parameter + 1) * K][:, self.order]
-        ordered = (np.diff(named, axis=1) >= 0).all(1)  # other names for the same: left out, as draws are renamed alike
+        theta = self.theta(phi[positive])
+        ordered = has_names(self.mode, theta)  # other names for the same are left out, as draws are renamed alike
         inside = positive[ordered]
         if len(inside) > 0:
             out[inside] = self.points.values(theta[ordered]) + self.log_jacobian(phi[inside])
@@ -219,6 +217,7 @@ class Weighted(NamedTuple):
     log_weights: Array
     drawn: int
     last_share: float
+    interrupted: bool = False
 
     @property
     def weights(self) -> Array:
@@ -299,6 +298,7 @@ def adaptive_importance(
     points, logs, sizes = np.empty((0, d)), np.empty(0), np.empty(0)
     constant = np.log(np.diag(roots.factor)).sum()
     weights, inside, reached, own, number = logs, np.empty(0, dtype=bool), 0.0, 1.0, 0
+    interrupted = False
     try:
         while number < len(rounds) or (reached < wanted and number < len(rounds) + 3):
             size = rounds[min(number, len(rounds) - 1)]
@@ -311,15 +311,19 @@ def adaptive_importance(
             new = proposals[-1].draw(rng, size)
             fresh = roots.log_density(roots.centre + new @ roots.factor.T) + constant
             own = effective((fresh - proposals[-1].log_density(new))[np.isfinite(fresh)]) / size
-            points, logs, sizes = np.vstack([points, new]), np.append(logs, fresh), np.append(sizes, size)
-            shares = np.log(sizes / sizes.sum())
-            mixture = logsumexp([s + p.log_density(points) for s, p in zip(shares, proposals, strict=True)], axis=0)
-            weights, inside = logs - mixture, np.isfinite(logs)
-            reached, number = effective(weights[inside]), number + 1
+            all_points, all_logs, all_sizes = np.vstack([points, new]), np.append(logs, fresh), np.append(sizes, size)
+            shares = np.log(all_sizes / all_sizes.sum())
+            laws = zip(shares, proposals, strict=True)
+            mixture = logsumexp([s + p.log_density(all_points) for s, p in laws], axis=0)
+            worth = effective((all_logs - mixture)[np.isfinite(all_logs)])
+            points, logs, sizes, weights, inside, reached, number = (  # all or nothing, whenever Ctrl-C comes
+                all_points, all_logs, all_sizes, all_logs - mixture, np.isfinite(all_logs), worth, number + 1,
+            )  # fmt: skip
     except KeyboardInterrupt:
         warn_interrupted(int(reached), int(wanted))
+        interrupted = True
     theta = roots.theta(roots.centre + points[inside] @ roots.factor.T)
-    return Weighted(theta, weights[inside], len(points), own)
+    return Weighted(theta, weights[inside], len(points), own, interrupted)
 
 
 def fitted(points: Array, log_weights: Array) -> tuple[Array, Array]:
@@ -338,8 +342,10 @@ def fitted(points: Array, log_weights: Array) -> tuple[Array, Array]:
     return mean, share * covariance + (1 - share) * np.eye(d)
 
 
-def bridge_evidence(rng: np.random.Generator, points: Points, draws: Array) -> float:
+def bridge_evidence(rng: np.random.Generator, mode: Mode, points: Points, draws: Array) -> float:
     r"""Log of the integral of the unnormalised posterior around a mode, from draws (n, d) there, by bridge sampling.
+
+    States of the draws are named as at the mode, and the integral is over points that have these names.
 
     A Student-t law g is fitted to one half of the draws; with the other half, and as many draws of g, the ratio
     :math:`r = E_g[p / (s p + s' r g)] / E_p[g / (s p + s' r g)]` is iterated (Meng and Wong 1996).
@@ -351,6 +357,7 @@ def bridge_evidence(rng: np.random.Generator, points: Points, draws: Array) -> f
     proposal = Proposal([1.0], [fit.mean(0)], [np.asarray(factor, dtype=np.float64)])
     others = proposal.draw(rng, len(rest))
     mine, theirs = (points.values(x) - proposal.log_density(x) for x in (rest, others))  # log p / g
+    theirs[~has_names(mode, others)] = -np.inf
     log_r = float(np.median(mine))
     for _ in range(1000):
         new = logsumexp(theirs - np.logaddexp(theirs, log_r)) - logsumexp(-np.logaddexp(mine, log_r))

@@ -5,8 +5,8 @@
    not grow with the series.
 2. Else, on a series so short that many exact gradients cost little: Hamiltonian Monte Carlo on all data.  Posteriors
    from few rare observations have long arms, which importance sampling overlooks without a sign.
-3. Else adaptive importance sampling on forward passes, accepted only if the posterior is not too far from a Gaussian
-   and no few points carry it.
+3. Else adaptive importance sampling on forward passes, in cube-root coordinates or with rows of the transition matrix
+   as gamma numbers, accepted only if the posterior is not too far from a Gaussian and no few points carry it.
 4. Else Hamiltonian Monte Carlo on all data, with a warning.
 5. A second mode of nearly the same height: modes are stacked by their evidence, with a warning.
 """
@@ -98,8 +98,8 @@ def infer(
     """
     if method not in ("auto", "chain", "importance", "hmc"):
         raise ValueError(f"method is {method!r}; it must be 'auto', 'chain', 'importance' or 'hmc'.")
-    if not wanted > 0:
-        raise ValueError(f"wanted is {wanted}; the number of effective draws must be positive.")
+    if not 1 <= wanted < np.inf:
+        raise ValueError(f"wanted is {wanted}; the number of effective draws must be finite, and 1 at least.")
     mode = find_mode(model, series, start, threads=threads)
     if method == "auto" and mode.others:
         found = stacked(rng, mode, series, wanted, threads)
@@ -107,61 +107,60 @@ def infer(
         found = by_rule(rng, mode, series, wanted, threads, forced=method == "chain")
     elif method == "importance":
         weighted = adaptive_importance(rng, Roots(mode, series, threads), wanted)
-        draws = weighted.resample(rng, round(2 * wanted))[None]
-        why = ["importance sampling was asked for"]
-        found = Inference(mode, draws, method, why, check_weights(weighted), weighted)
+        found = of_weights(rng, mode, weighted, ["importance sampling was asked for"], check_weights(weighted, wanted))
     else:
         draws, checks = by_hmc(rng, mode, series, wanted, threads)
         found = Inference(mode, draws, method, ["Hamiltonian Monte Carlo was asked for"], checks)
     sizes = [c.value for c in found.checks if c.name.startswith("effective draws")]
-    stein = check_stein(rng, mode, series, found.theta, min(sizes), threads)
+    stein = check_stein(rng, mode, series, found.theta, min(sizes), threads)  # before states are renamed: it would show
     about = [check_states(mode, series, threads), stein]
     if found.method != "stacked":
         words = "modes of nearly the same height seen besides this one" + (": not sampled" if mode.others else "")
         about.append(Check("second modes", float(len(mode.others)), not mode.others, words))
-    return found._replace(checks=[*found.checks, *about])
+    return found._replace(theta=named(mode, found.theta), checks=[*found.checks, *about])
 
 
 def by_rule(
     rng: np.random.Generator, mode: Mode, series: Series, wanted: float, threads: int | None, forced: bool
 ) -> Inference:
     """One mode: chains, importance sampling or Hamiltonian Monte Carlo; chains whatever the tests say if ``forced``."""
-    roots, share = nearly_gaussian(rng, mode, series, threads)
+    roots = Roots(mode, series, threads)
+    share = laplace_importance(rng, roots).last_share
     near = Check("nearly Gaussian", share, True, "effective share of points of the Laplace approximation")
     why = [f"{share:.0%} of the points of the Laplace approximation are effective"]
-    if forced or (share >= NEARLY_GAUSSIAN and mode.curved):
+    longest = int(np.diff(series.bounds).max())
+    if forced or (share >= NEARLY_GAUSSIAN and mode.curved and longest >= 3):
         windows, frozen, bias = shortest_buffer(rng, mode, series, threads)
         if forced or bias < 0.05:
             why[0] += ": chains on windows"
             draws, checks = by_chain(rng, mode, series, windows, frozen, wanted, threads)
-            return Inference(mode, named(mode, draws), "chain", why, [near, check_buffer(bias), *checks])
+            return Inference(mode, draws, "chain", why, [near, check_buffer(bias), *checks])
         why.append(f"no buffer up to {BUFFERS[-1]} passes its test (bias {bias:.2g})")
     if roots.points.short:
         why.append("the series is short: Hamiltonian Monte Carlo on all data")
     else:
+        if has_roots(mode.model):
+            rows = GammaRows(mode, series, threads)
+            if (other := laplace_importance(rng, rows).last_share) > share:
+                roots, share = rows, other
+                why.append(f"with rows of transitions as gamma numbers {share:.0%}")
         weighted = adaptive_importance(rng, roots, wanted)
-        checks = [near._replace(good=share >= FAR_FROM_GAUSSIAN), *check_weights(weighted)]
-        if all(c.good for c in checks):
-            why.append("importance sampling instead")
-            draws = weighted.resample(rng, round(2 * wanted))[None]
-            return Inference(mode, draws, "importance", why, checks, weighted)
+        near = near._replace(value=share, good=share >= FAR_FROM_GAUSSIAN)
+        checks = [near, *check_weights(weighted, wanted)]
+        if all(c.good for c in checks) or weighted.interrupted:
+            return of_weights(rng, mode, weighted, [*why, "importance sampling instead"], checks)
         why.append("importance sampling fails its checks: Hamiltonian Monte Carlo on all data")
         warnings.warn("the posterior is badly identified: " + verdict(checks), RuntimeWarning, stacklevel=3)
     draws, checks = by_hmc(rng, mode, series, wanted, threads)
     return Inference(mode, draws, "hmc", why, [near, *checks])
 
 
-def nearly_gaussian(rng: np.random.Generator, mode: Mode, series: Series, threads: int | None) -> tuple[Roots, float]:
-    """Coordinates in which the posterior is nearly Gaussian, and the effective share of points of its Laplace
-    approximation there; rows of the transition matrix as gamma numbers where cube roots are not enough."""
-    roots = Roots(mode, series, threads)
-    share = laplace_importance(rng, roots).last_share
-    if share < NEARLY_GAUSSIAN and not roots.points.short and has_roots(mode.model):
-        others = GammaRows(mode, series, threads)
-        other = laplace_importance(rng, others).last_share
-        if other > share:
-            return others, other
-    return roots, share
+def of_weights(
+    rng: np.random.Generator, mode: Mode, weighted: Weighted, why: list[str], checks: list[Check]
+) -> Inference:
+    """Equally weighted draws, twice as many as there are effective ones, and the weights kept."""
+    draws = weighted.resample(rng, max(100, round(2 * weighted.effective)))
+    return Inference(mode, draws[None], "importance", why, checks, weighted)
 
 
 def by_hmc(
@@ -171,13 +170,13 @@ def by_hmc(
     draws, steps = np.empty((LANES, 0, len(mode.theta))), max(100, round(4 * wanted / LANES))
     for leaps, accept in ((8, 0.85), (16, 0.9)):  # what mixes slowly needs longer ways in smaller steps
         more = hmc(rng, mode, series, steps, leaps=leaps, accept=accept, threads=threads)
-        draws = np.concatenate([draws, named(mode, more)], axis=1)
-        mixed = mixing(draws)
+        draws = np.concatenate([draws, more], axis=1)
+        mixed = mixing(named(mode, draws))
         missing = 1.2 * wanted / mixed.bulk.min() - 1  # times as many draws as there are
         if more.shape[1] < steps or missing <= 0.2 or mixed.r_hat.max() > 1.5:
             break
         steps = round(steps * min(8.0, missing) + 20)
-    return draws, check_mixing(mixed, mode.model.component_names, wanted, LANES)
+    return draws, check_mixing(mixed, mode.model.component_names, wanted)
 
 
 def named(mode: Mode, draws: Array) -> Array:
@@ -191,10 +190,10 @@ def shortest_buffer(
     """Windows with the shortest buffer whose windows add up to the exact gradient at two pilot points, and what it
     leaves out there: largest whitened component."""
     points = [mode.theta + mode.factor @ rng.standard_normal(len(mode.theta)) for _ in range(2)]
-    prior = mode.model.log_prior_gradient
+    prior, longest = mode.model.log_prior_gradient, int(np.diff(series.bounds).max())
     exact = [log_posterior(mode.model, theta, series, threads=threads)[1] - prior(theta) for theta in points]
     for buffer in BUFFERS:
-        windows = Windows(series, HALF_WIDTH, buffer)
+        windows = Windows(series, min(HALF_WIDTH, (longest - 1) // 2), buffer)
         frozen = freeze(mode.model, mode.theta, series, windows, threads=threads)
         bias = 0.0
         for theta, slope in zip(points, exact, strict=True):
@@ -222,16 +221,18 @@ def by_chain(
     size = windows_needed(sampler, noise)
     pool = Pool(mode.model, series, windows, design, size, frozen=frozen, memory=MEMORY if series.in_memory else FAR)
     here = mode.theta + 1.5 * rng.standard_normal((chains, len(mode.theta))) @ mode.factor.T
-    here = run(rng, sampler, mode.model, pool, here, 100, mode=mode, threads=threads)[:, -1]
-    draws, steps = np.empty((chains, 0, len(mode.theta))), round(9 * wanted / chains)
-    for _ in range(5):
-        more = run(rng, sampler, mode.model, pool, here, steps, mode=mode, thin=2, threads=threads)
-        draws, here = np.concatenate([draws, more], axis=1), more[:, -1]
-        mixed = mixing(draws)
+    first = run(rng, sampler, mode.model, pool, here, 100, mode=mode, threads=threads)
+    parts, steps = [first], max(200, round(9 * wanted / chains))
+    for _ in range(5 if first.shape[1] == 100 else 0):  # else Ctrl-C was pressed
+        more = run(rng, sampler, mode.model, pool, parts[-1][:, -1], steps, mode=mode, thin=2, threads=threads)
+        parts = [more] if parts[0] is first else [*parts, more]
+        mixed = mixing(named(mode, np.concatenate(parts, axis=1)))
         if more.shape[1] < steps // 2 or mixed.bulk.min() >= wanted:
             break
-    together = check_mixing(mixed, mode.model.component_names, wanted, chains)
-    return draws, [check_noise(sampler, noise, size), *together]
+    else:
+        mixed = mixing(named(mode, np.concatenate(parts, axis=1)))
+    together = check_mixing(mixed, mode.model.component_names, wanted)
+    return np.concatenate(parts, axis=1), [check_noise(sampler, noise, size), *together]
 
 
 def largest_noise(
@@ -266,7 +267,7 @@ def stacked(rng: np.random.Generator, mode: Mode, series: Series, wanted: float,
         RuntimeWarning,
         stacklevel=3,
     )
-    counts = np.round(shares * 2 * wanted).astype(int)
+    counts = np.round(shares * max(100, 2 * wanted)).astype(int)
     drawn = [theta[rng.permutation(len(theta))[:n]] for (theta, _, _), n in zip(found, counts, strict=True)]
     parts = [moved(mode, m, theta) for m, theta in zip(modes, drawn, strict=True) if len(theta) > 0]
     checks = [c for (_, _, each), share in zip(found, shares, strict=True) if share > 0.01 for c in each]
@@ -281,7 +282,7 @@ def by_weights(
 ) -> tuple[Array, float, list[Check]]:
     """Draws (n, d) around a mode by importance sampling, the log evidence and the checks."""
     found = adaptive_importance(rng, Roots(mode, series, threads), wanted)
-    return found.resample(rng, round(2 * wanted)), found.evidence, check_weights(found)
+    return found.resample(rng, max(100, round(2 * wanted))), found.evidence, check_weights(found, wanted)
 
 
 def by_hmc_with_evidence(
@@ -290,7 +291,7 @@ def by_hmc_with_evidence(
     """The same by Hamiltonian Monte Carlo."""
     draws, checks = by_hmc(rng, mode, series, wanted, threads)
     flat = draws.reshape(-1, draws.shape[-1])
-    return flat, bridge_evidence(rng, Points(mode.model, series, threads), flat), checks
+    return flat, bridge_evidence(rng, mode, Points(mode.model, series, threads), renamed(mode, flat)), checks
 
 
 def moved(to: Mode, of: Mode, theta: Array) -> Array:

@@ -14,7 +14,7 @@ from rarehmm.em import Climb, climb
 from rarehmm.emissions import columns, prepare, score
 from rarehmm.gradients import WindowSums
 from rarehmm.model import Model, Parameters, check_labels, no_priors
-from rarehmm.passes import decode, predictive_log_density
+from rarehmm.passes import decode, expectations, predictive_log_density
 from rarehmm.series import Array, IntArray, Series
 from rarehmm.transitions import AdditiveLogRatio
 from rarehmm.windows import Windows
@@ -178,7 +178,9 @@ def find_states(model: Model, series: Series, *, threads: int | None = None) -> 
     values and of roughness, and the best way of splitting one of the K - 1 states climb a few EM steps; the one with
     the largest log posterior, and the next that differs, climb on.
     """
-    K = model.n_states
+    K, asked = model.n_states, model
+    if not model.exchangeable:
+        model = replace(model, start=None)
 
     def climbed(start: Parameters, steps: int, of: Model = model, on: Series = series) -> Climb:
         with warnings.catch_warnings():
@@ -204,8 +206,19 @@ def find_states(model: Model, series: Series, *, threads: int | None = None) -> 
         if found[0].log_posterior - c.log_posterior < 100 and distance(found[0].parameters, c.parameters)[0] > 0.3:
             second = [c]
             break
-    longer = [climbed(c.parameters, 30) for c in (found[0], *second)]
+    best_two = [found[0].parameters, *(c.parameters for c in second)]
+    if asked is not model:
+        best_two = [by_first_states(asked, p, series, threads) for p in best_two]
+    longer = [climbed(p, 30, asked) for p in best_two]
     return sorted(longer, key=lambda c: -c.log_posterior)
+
+
+def by_first_states(model: Model, fit: Parameters, series: Series, threads: int | None) -> Parameters:
+    """A fit with its states renamed so that the first ones of sequences suit the start that the model is given."""
+    first = expectations(replace(model, start=None), fit, series, threads=threads).first
+    start = np.maximum(np.asarray(model.start, dtype=float), 1e-9)
+    order = linear_sum_assignment(-np.log(start)[:, None] * first)[1]  # state k was order[k]
+    return model.natural(fit.phi[order], fit.transition[np.ix_(order, order)])
 
 
 def pieces(series: Series, size: int, count: int = 10) -> Series:

@@ -14,7 +14,7 @@ from rarehmm.em import Climb, bounded, climb, has_m_step, rows
 from rarehmm.initial import distance, find_states
 from rarehmm.model import Model, Parameters
 from rarehmm.passes import log_posterior
-from rarehmm.series import Array, IntArray, Series
+from rarehmm.series import Array, BoolArray, IntArray, Series
 
 CLOSE = 1e-3  # whitened gradient below which a point is the mode
 
@@ -72,13 +72,21 @@ def naming(mode: Mode) -> tuple[int, IntArray]:
     return best, np.argsort(mode.theta[best * K : (best + 1) * K])
 
 
+def has_names(mode: Mode, theta: Array) -> BoolArray:
+    """Which of the points theta (n, d) have their states named as at the mode; all, where names matter."""
+    i, order = naming(mode)
+    K = mode.model.n_states
+    ordered = (np.diff(theta[:, i * K : (i + 1) * K][:, order], axis=1) >= 0).all(1)
+    return np.asarray(ordered | (not mode.model.exchangeable))
+
+
 def renamed(mode: Mode, theta: Array) -> Array:
-    """Draws theta (n, d) with their states named as at the mode (``naming``)."""
+    """Draws theta (n, d) with their states named as at the mode (``naming``); where names matter, as they are."""
     i, order = naming(mode)
     K = mode.model.n_states
     values = theta[:, i * K : (i + 1) * K]
     theta = theta.copy()
-    for n in np.nonzero((np.diff(values[:, order], axis=1) < 0).any(1))[0]:
+    for n in np.nonzero(~has_names(mode, theta))[0]:
         phi, transition = mode.model.unpack_all(theta[n])
         new = np.empty(K, dtype=np.int64)
         new[order] = np.argsort(values[n])
@@ -161,6 +169,8 @@ def is_other(mode: Mode, series: Series, candidate: Climb, threads: int | None =
         return False
     there = candidate.parameters
     order = distance(mode.model.unpack(mode.theta), there)[1]
+    if not mode.model.exchangeable:
+        order = np.arange(mode.model.n_states)
     renamed = mode.model.natural(there.phi[order], rows(there.transition)[np.ix_(order, order)])
     theta = mode.model.pack(renamed)
     theta, _ = newton(mode.model, series, theta, candidate.log_posterior - 1e-6, mode.factor, threads, 20)

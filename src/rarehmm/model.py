@@ -108,6 +108,11 @@ class Model:
         emission = [f"{name}[{k}]" for name in names for k in range(self.n_states)]
         return emission + self.coordinates.names(self.n_states)
 
+    @property
+    def exchangeable(self) -> bool:
+        """Whether states may be renamed without a change of the posterior: a start that is given tells them apart."""
+        return self.start is None or bool((self.start == self.start[0]).all())
+
     @functools.cached_property
     def as_logs(self) -> BoolArray:
         """Which parameters of the family (P,) enter theta as logarithms."""

@@ -6,6 +6,7 @@ short series this is tens of times faster than one pass after the other.
 
 import functools
 import os
+import threading
 from concurrent.futures import wait
 
 import numpy as np
@@ -16,7 +17,7 @@ from rarehmm.dispatch import explained
 from rarehmm.emissions import prepare
 from rarehmm.kernels.chain import Target
 from rarehmm.kernels.messages import Point
-from rarehmm.kernels.points import Lot, begin, finish, go_on, lot, there_and_back
+from rarehmm.kernels.points import Lot, begin, come_back, finish, go_on, lot
 from rarehmm.lanes import LANES
 from rarehmm.model import Model
 from rarehmm.passes import CAREFUL, begins, constant_total, log_likelihood, log_posterior, rows_of
@@ -83,10 +84,12 @@ class Points:
         constant = self.constant
         values, slopes = np.empty(len(theta)), np.empty(theta.shape)
         parts = [theta[i : i + LANES] for i in range(0, len(theta), LANES)]
-        waiting = iter(range(len(parts)))  # shared by the threads, each takes the next
+        waiting, stop = iter(range(len(parts))), threading.Event()  # shared by the threads, each takes the next
 
         def drain(thread: int) -> None:
             for i in waiting:
+                if stop.is_set():
+                    return
                 rows = slice(i * LANES, (i + 1) * LANES)
                 self._lot(parts[i], thread, values[rows], slopes[rows] if back else None)
 
@@ -94,6 +97,9 @@ class Points:
         others = [pool(helpers, os.getpid()).submit(drain, i + 1) for i in range(helpers)]
         try:
             drain(0)
+        except BaseException:
+            stop.set()
+            raise
         finally:
             wait(others)
         for other in others:
@@ -102,15 +108,15 @@ class Points:
 
     def _lot(self, theta: Array, thread: int, values: Array, slopes: Array | None) -> None:
         """At most LANES points, by one thread."""
-        family, n = self.model.family, 1 if slopes is None else len(self.series)
-        point, group = self._room(thread, n)
+        family, back = self.model.family, slopes is not None
+        point, group = self._room(thread, len(self.series) if back else 1)
         with explained(self.model.name):
-            if slopes is not None:
-                there_and_back(family, self.target, theta, *self._rows(0, n), point, group, values, slopes)
-                return
             begin(family, self.target, theta, point, group)
-            for low, high in rows_of(self.series):
-                go_on(family, point, *self._rows(low, high), group)
+            for low, high in [(0, len(self.series))] if back else rows_of(self.series):
+                y, fresh = self._rows(low, high)
+                go_on(family, point, y, fresh, group, back)
+            if slopes is not None:
+                come_back(family, self.target, theta, point, y, fresh, group, slopes)
             finish(family, self.target, theta, point, group, values)
 
     def _room(self, thread: int, n: int) -> tuple[Point, Lot]:

@@ -3,12 +3,23 @@
 import numpy as np
 import pytest
 from examples import model_of
+from scipy.special import logsumexp
 
 import rarehmm as rh
-from rarehmm.diagnostics import check_weights, inflation, mixing, stein_discrepancy, verdict, windows_needed
-from rarehmm.importance import Weighted
+from rarehmm import inference
+from rarehmm.diagnostics import (
+    check_mixing,
+    check_weights,
+    inflation,
+    mixing,
+    stein_discrepancy,
+    verdict,
+    windows_needed,
+)
+from rarehmm.importance import Weighted, bridge_evidence
 from rarehmm.inference import infer
-from rarehmm.mode import find_mode
+from rarehmm.mode import find_mode, has_names, renamed
+from rarehmm.points import Points
 from rarehmm.samplers.baoab import Baoab
 
 STICKY = np.array([[0.98, 0.015, 0.005], [0.015, 0.98, 0.005], [0.2, 0.2, 0.6]])
@@ -120,7 +131,7 @@ def test_the_stein_test_tells_draws_that_are_too_wide():
 
 def test_a_bad_verdict_is_said():
     heavy = Weighted(np.zeros((300, 1)), np.array([9.0, *np.zeros(299)]), 300, 0.05)
-    checks = check_weights(heavy)
+    checks = check_weights(heavy, 100.0)
     assert not any(c.good for c in checks)
     assert verdict(checks).startswith("Not to be trusted as it is: Pareto k")
     assert "effective draws by weight" in verdict(checks)
@@ -140,5 +151,98 @@ def test_bad_settings_are_refused():
     model, series = simulated(8.0, 300)
     with pytest.raises(ValueError, match="method is 'nuts'"):
         infer(np.random.default_rng(0), model, series, method="nuts")
-    with pytest.raises(ValueError, match="wanted is 0"):
-        infer(np.random.default_rng(0), model, series, wanted=0)
+    for wanted in (0, 0.5, np.inf, np.nan):
+        with pytest.raises(ValueError, match="wanted is"):
+            infer(np.random.default_rng(0), model, series, wanted=wanted)
+
+
+# ---------------------------------------------------------------- awkward and legal
+@pytest.mark.jit
+def test_a_start_that_is_given_tells_states_apart():
+    """The first state of each sequence has the larger mean: k-means has it the other way round."""
+    model = model_of(rh.Gaussian(), 2, start=np.array([1.0, 0.0]))
+    truth = model.parameters([[0.9, 0.1], [0.05, 0.95]], mean=[3, 0], variance=1)
+    rng = np.random.default_rng(0)
+    series = rh.Series([rh.simulate(rng, model, truth, 30)[0] for _ in range(60)])
+    top = find_mode(model, series, truth)
+    found = infer(np.random.default_rng(1), model, series, wanted=200)
+    assert found.mode.log_posterior == pytest.approx(top.log_posterior, abs=0.1)
+    assert (found.mode.theta[:2] @ [1, -1]) > 2
+
+
+@pytest.mark.jit
+def test_draws_are_not_renamed_where_names_matter():
+    model = model_of(rh.Gaussian(), 2, start=np.array([1.0, 0.0]))
+    truth = model.parameters([[0.5, 0.5], [0.5, 0.5]], mean=[-0.2, 0], variance=1)
+    rng = np.random.default_rng(0)
+    series = rh.Series([rh.simulate(rng, model, truth, 6)[0] for _ in range(10)])
+    found = infer(np.random.default_rng(1), model, series, wanted=200, method="hmc")
+    larger = (found.theta[..., 0] < found.theta[..., 1]).mean()
+    assert 0.02 < larger < 0.98
+
+
+@pytest.mark.jit
+def test_stacked_modes_name_their_states_alike():
+    y = np.concatenate([np.random.default_rng(0).normal(0, 1, 150) * 0.5 + c for c in (-9.0, 0.0, 9.0)])
+    series = rh.Series(np.random.default_rng(1).permutation(np.concatenate([y, -y])))
+    model = rh.Model(rh.Gaussian(), 2, rh.default_priors(rh.Gaussian(), 2, series))
+    with pytest.warns(RuntimeWarning, match="modes of the posterior"):
+        found = infer(np.random.default_rng(3), model, series, wanted=200)
+    assert has_names(found.mode, found.theta[0]).all()
+
+
+@pytest.mark.jit
+def test_the_bridge_counts_one_naming_of_the_states_only():
+    """Two states with the same emission: half of the evidence, which K = 1 gives, in each naming."""
+    model = model_of(rh.Gaussian(), 2, start=np.array([0.5, 0.5]))
+    series = rh.Series(np.random.default_rng(4).normal(size=8))
+    draws = np.random.default_rng(5)
+    prior = np.column_stack([draws.normal(0, 10, (200_000, 2)), np.log(10 / draws.standard_gamma(3, (200_000, 2)))])
+    rows = draws.dirichlet([1.0, 1.0], (200_000, 2))
+    ratios = np.log(np.stack([rows[:, 0, 1] / rows[:, 0, 0], rows[:, 1, 0] / rows[:, 1, 1]], axis=1))
+    theta = np.concatenate([prior, ratios], axis=1)
+    points = Points(model, series)
+    logs = points.values(theta) - np.array([model.log_prior(row) for row in theta])
+    evidence = logsumexp(logs) - np.log(2 * len(logs))
+    error = np.exp(logs - logs.max()).std() / np.exp(logs - logs.max()).mean() / np.sqrt(len(logs))
+    mode = find_mode(model, series, model.parameters([[0.5, 0.5], [0.5, 0.5]], mean=[-0.5, 0.5], variance=1))
+    sampled = rh.hmc(np.random.default_rng(6), mode, series, 2000).reshape(-1, model.size)
+    moved = np.array([model.pack(mode.model.natural(*mode.model.unpack_all(row))) for row in sampled])
+    here = mode._replace(model=model)
+    found = bridge_evidence(np.random.default_rng(7), here, points, renamed(here, moved))
+    assert abs(found - evidence) < 4 * np.hypot(error, 0.02)
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize("length", [1, 2, 3, 4])
+def test_short_sequences(length):
+    model = model_of(rh.Gaussian(), 2)
+    rng = np.random.default_rng(0)
+    series = rh.Series([rng.normal(8 * rng.integers(2), 1, length) for _ in range(300)])
+    found = infer(np.random.default_rng(1), model, series, wanted=50)
+    assert np.isfinite(found.theta).all()
+
+
+@pytest.mark.jit
+def test_an_interrupted_chain_is_not_called_good():
+    model, series = simulated(8.0, 20_000)
+    mode = find_mode(model, series)
+    windows, frozen, _ = inference.shortest_buffer(np.random.default_rng(0), mode, series)
+
+    def stopped(*arguments, **more):
+        return run(*arguments, **more)[:, :50]  # as if Ctrl-C was pressed
+
+    run, inference.run = inference.run, stopped
+    try:
+        draws, checks = inference.by_chain(np.random.default_rng(0), mode, series, windows, frozen, 1000)
+    finally:
+        inference.run = run
+    assert draws.shape[1] == 50
+    assert not all(c.good for c in checks)
+
+
+def test_chains_that_are_stuck_apart_do_not_agree():
+    draws = np.random.default_rng(0).standard_normal((16, 100, 1))
+    assert check_mixing(mixing(draws), ["x"], 10.0)[1].good
+    draws[8:] += 1.0
+    assert not check_mixing(mixing(draws), ["x"], 10.0)[1].good

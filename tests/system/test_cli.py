@@ -39,6 +39,7 @@ from rarehmm.gradients import window_sums
 from rarehmm.windows import Windows
 from rarehmm.designs.uniform import uniform
 from rarehmm.gradients import freeze
+from rarehmm.points import Points
 from rarehmm.samplers.baoab import Baoab
 for family in (rh.Gaussian(), rh.StudentT(7), rh.Poisson()):
     priors = rh.Priors(tuple(rh.Normal(0, 1) for _ in family.parameters))
@@ -51,6 +52,7 @@ for family in (rh.Gaussian(), rh.StudentT(7), rh.Poisson()):
     windows = Windows(series, 5, 3)
     window_sums(model, point, series, windows)
     theta = model.pack(point)
+    Points(model, series).values(theta[None]), Points(model, series).values_and_slopes(theta[None])
     for more in ({"separate": True}, {"frozen": freeze(model, theta, series, windows)}):
         pool = rh.Pool(model, series, windows, uniform(windows), 7, **more)
         rh.run(np.random.default_rng(0), Baoab(1e-5), model, pool, theta, 3)

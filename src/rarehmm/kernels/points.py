@@ -12,7 +12,7 @@ from rarehmm.dispatch import inner, kernel, specialise
 from rarehmm.emissions import log_density, prepare, score
 from rarehmm.kernels.chain import clear, eliminate, prior_slope, start_pull, unpack
 from rarehmm.kernels.messages import Point, Sums, gather, observation, zeros
-from rarehmm.lanes import LANES, lane_array, load, load_columns, positive_log, relative, splat, store
+from rarehmm.lanes import lane_array, load, load_columns, positive_log, relative, splat, store
 from rarehmm.series import Array
 
 EVERY = 4  # steps between normalisations
@@ -73,7 +73,7 @@ specialise(constants, constants, _constants)
 def spread(family, target, theta, point, lot):
     """The points theta (n, d) to the lanes; idle lanes repeat the last."""
     K = len(lot.law)
-    for w in range(LANES):
+    for w in range(lot.total.shape[1]):  # LANES, but not unrolled: that would take seconds to compile
         unpack(family, target, theta[min(w, len(theta) - 1)], point)
         eliminate(point.transition, lot.left, lot.law)
         for k in range(K):
@@ -227,9 +227,21 @@ def begin(family, target, theta, point, lot):
 
 
 @kernel
-def go_on(family, point, y, fresh, lot):
-    """Carry a lot through more rows y of the series, forwards only; ``fresh`` (rows + 1): where sequences begin."""
-    ahead(family, lot, point, y, fresh, False)
+def go_on(family, point, y, fresh, lot, back):
+    """Carry a lot through more rows y of the series; ``fresh`` (rows + 1): where sequences begin.
+
+    With ``back``, y are all rows, and what the way back needs is kept.
+    """
+    ahead(family, lot, point, y, fresh, back)
+
+
+@kernel
+def come_back(family, target, theta, point, y, fresh, lot, slopes):
+    """Gradients (n, d) of the log posterior at the points of a lot that has gone through all rows y."""
+    astern(family, lot, point, y, fresh)
+    for w in range(len(theta)):
+        unpack(family, target, theta[w], point)
+        lane_gradient(w, target, point, theta[w], lot, slopes[w])
 
 
 @kernel
@@ -238,15 +250,3 @@ def finish(family, target, theta, point, lot, values):
     for w in range(len(theta)):
         unpack(family, target, theta[w], point)
         values[w] = lot.total[0, w] + prior_value(target, point, theta[w])
-
-
-@kernel
-def there_and_back(family, target, theta, y, fresh, point, lot, values, slopes):
-    """Log posteriors (n,) and their gradients (n, d) at points theta (n, d), from all rows y of a series."""
-    spread(family, target, theta, point, lot)
-    ahead(family, lot, point, y, fresh, True)
-    astern(family, lot, point, y, fresh)
-    for w in range(len(theta)):
-        unpack(family, target, theta[w], point)
-        values[w] = lot.total[0, w] + prior_value(target, point, theta[w])
-        lane_gradient(w, target, point, theta[w], lot, slopes[w])
