@@ -94,7 +94,7 @@ def infer(
 ) -> Inference:
     """The posterior by the decision rule, or by ``method``: "chain", "importance" or "hmc"; ``wanted`` effective draws.
 
-    Without a ``start`` states are found in the data.
+    Without a ``start`` states are found in the data.  A posterior that is not to be trusted comes with a warning.
     """
     if method not in ("auto", "chain", "importance", "hmc"):
         raise ValueError(f"method is {method!r}; it must be 'auto', 'chain', 'importance' or 'hmc'.")
@@ -117,7 +117,10 @@ def infer(
     if found.method != "stacked":
         words = "modes of nearly the same height seen besides this one" + (": not sampled" if mode.others else "")
         about.append(Check("second modes", float(len(mode.others)), not mode.others, words))
-    return found._replace(theta=named(mode, found.theta), checks=[*found.checks, *about])
+    found = found._replace(theta=named(mode, found.theta), checks=[*found.checks, *about])
+    if not all(c.good for c in found.checks):
+        warnings.warn(found.verdict, RuntimeWarning, stacklevel=2)
+    return found
 
 
 def by_rule(

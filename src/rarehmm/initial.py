@@ -178,6 +178,11 @@ def find_states(model: Model, series: Series, *, threads: int | None = None) -> 
     values and of roughness, and the best way of splitting one of the K - 1 states climb a few EM steps; the one with
     the largest log posterior, and the next that differs, climb on.
     """
+    if series.n_columns > 1 or not hasattr(model.family, "estimate"):
+        raise ValueError(
+            f"states of {model.name} are not found in the data: this needs one column and a family with 'estimate'. "
+            "Give parameters to start from: start=model.parameters(...)."
+        )
     K, asked = model.n_states, model
     if not model.exchangeable:
         model = replace(model, start=None)
