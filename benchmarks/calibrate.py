@@ -129,6 +129,11 @@ def report(found):
     return "\n".join(lines) + "\n"
 
 
+def write(path, found):
+    path.write_text(json.dumps(found, indent=1, default=float) + "\n")
+    path.with_suffix(".md").write_text(report(found))
+
+
 def main():
     ask = argparse.ArgumentParser()
     ask.add_argument("--sets", type=int, default=3)
@@ -149,8 +154,8 @@ def main():
             found.append(done.result())
             found.sort(key=lambda r: (list(CASES).index(r["name"]), r["seed"]))
             print(json.dumps(done.result(), default=float), flush=True)
-            kept.write_text(json.dumps(found, indent=1, default=float) + "\n")
-            kept.with_suffix(".md").write_text(report(found))
+            write(kept, found)
+    write(kept, found)
     print(report(found))
 
 
