@@ -6,7 +6,7 @@ series so short that windows gain nothing.
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -216,52 +216,69 @@ def hmc(
     points, d = Points(mode.model, series, threads), len(mode.theta)
     centre, factor = mode.theta, mode.factor
 
-    def potential(z: Array) -> tuple[Array, Array]:
+    def place(z: Array) -> Place:
         values, slopes = points.values_and_slopes(centre + z @ factor.T)
-        return values, slopes @ factor
+        return Place(z, values, slopes @ factor)
 
     out, warm, t = np.empty((chains, steps, d)), max(120, steps // 4), 0
-    around = rng.standard_normal((32 * chains, d))  # of the Laplace approximation, the more probable the likelier
-    height = points.values(centre + around @ factor.T) + (around**2).sum(1) / 2
-    if not np.isfinite(height).any():
-        raise ValueError(
-            "no point near the mode has a posterior density: it is too flat there, as that of transitions that never "
-            "happen without a prior. Give priors, such as Dirichlet(1.0)."
-        )
-    z = around[np.argmax(height + rng.gumbel(size=(chains, len(height))), axis=1)]
-    value, slope = potential(z)
+    here = place(likely_starts(rng, mode, points, chains))
     log_size, visited = math.log(0.5 / d**0.25), []
     try:
         for t in range(-warm, steps):
-            size, momentum = math.exp(log_size), rng.standard_normal((chains, d))
-            here, level, push = z, value, slope
-            energy = value - (momentum**2).sum(1) / 2
-            for _ in range(int(rng.integers(1, 2 * leaps))):
-                momentum = momentum + size / 2 * push
-                here = here + size * momentum
-                level, push = potential(here)
-                momentum = momentum + size / 2 * push
-            gain = np.nan_to_num(level - (momentum**2).sum(1) / 2 - energy, nan=-np.inf)
-            chance = np.exp(np.minimum(0.0, gain))
-            taken = rng.random(chains) < chance
-            z, slope = np.where(taken[:, None], here, z), np.where(taken[:, None], push, slope)
-            value = np.where(taken, level, value)
+            here, chance = trajectory(rng, place, here, math.exp(log_size), leaps)
+            theta = centre + here.z @ factor.T
             if t < 0:
-                log_size += (float(chance.mean()) - accept) * (t + warm + 10) ** -0.6
-                visited.append(centre + z @ factor.T)
+                log_size += (chance - accept) * (t + warm + 10) ** -0.6
+                visited.append(theta)
                 if t in (-3 * warm // 4, -warm // 2):  # a metric from where the chains have been since the last
                     centre, factor = learnt_metric(np.array(visited[len(visited) // 2 :]), factor)
-                    z = solve_triangular(factor, (visited[-1] - centre).T, lower=True).T
-                    value, slope = potential(z)
+                    here = place(solve_triangular(factor, (theta - centre).T, lower=True).T)
                     log_size = max(log_size, math.log(0.5 / d**0.25))
             else:
-                out[:, t] = centre + z @ factor.T
+                out[:, t] = theta
             if watch is not None:
                 watch(t + warm)
     except KeyboardInterrupt:
         warn_interrupted(chains * max(t, 0), chains * steps)
         out = out[:, :t]
     return out
+
+
+class Place(NamedTuple):
+    """Where chains stand: whitened positions z (chains, d), log densities (chains,) and their slopes (chains, d)."""
+
+    z: Array
+    value: Array
+    slope: Array
+
+
+def likely_starts(rng: np.random.Generator, mode: Mode, points: Points, chains: int) -> Array:
+    """Whitened positions (chains, d) from the Laplace approximation, the more probable the likelier."""
+    around = rng.standard_normal((32 * chains, len(mode.theta)))
+    height = points.values(mode.theta + around @ mode.factor.T) + (around**2).sum(1) / 2
+    if not np.isfinite(height).any():
+        raise ValueError(
+            "no point near the mode has a posterior density: it is too flat there, as that of transitions that never "
+            "happen without a prior. Give priors, such as Dirichlet(1.0)."
+        )
+    return np.asarray(around[np.argmax(height + rng.gumbel(size=(chains, len(height))), axis=1)])
+
+
+def trajectory(
+    rng: np.random.Generator, place: Callable[[Array], Place], begin: Place, size: float, leaps: int
+) -> tuple[Place, float]:
+    """A trajectory of each chain with its Metropolis correction: where they are then, and their mean acceptance."""
+    momentum, end = rng.standard_normal(begin.z.shape), begin
+    energy = begin.value - (momentum**2).sum(1) / 2
+    for _ in range(int(rng.integers(1, 2 * leaps))):
+        momentum = momentum + size / 2 * end.slope
+        end = place(end.z + size * momentum)
+        momentum = momentum + size / 2 * end.slope
+    gain = np.nan_to_num(end.value - (momentum**2).sum(1) / 2 - energy, nan=-np.inf)
+    chance = np.exp(np.minimum(0.0, gain))
+    taken = rng.random(len(chance)) < chance
+    z, slope = (np.where(taken[:, None], new, old) for new, old in ((end.z, begin.z), (end.slope, begin.slope)))
+    return Place(z, np.where(taken, end.value, begin.value), slope), float(chance.mean())
 
 
 def learnt_metric(visited: Array, factor: Array) -> tuple[Array, Array]:

@@ -225,17 +225,16 @@ def by_chain(
     pool = Pool(mode.model, series, windows, design, size, frozen=frozen, memory=MEMORY if series.in_memory else FAR)
     here = mode.theta + 1.5 * rng.standard_normal((chains, len(mode.theta))) @ mode.factor.T
     first = run(rng, sampler, mode.model, pool, here, 100, mode=mode, threads=threads)
-    parts, steps = [first], max(200, round(9 * wanted / chains))
+    draws, steps = first, max(200, round(9 * wanted / chains))
+    mixed = mixing(named(mode, draws))
     for _ in range(5 if first.shape[1] == 100 else 0):  # else Ctrl-C was pressed
-        more = run(rng, sampler, mode.model, pool, parts[-1][:, -1], steps, mode=mode, thin=2, threads=threads)
-        parts = [more] if parts[0] is first else [*parts, more]
-        mixed = mixing(named(mode, np.concatenate(parts, axis=1)))
+        more = run(rng, sampler, mode.model, pool, draws[:, -1], steps, mode=mode, thin=2, threads=threads)
+        draws = more if draws is first else np.concatenate([draws, more], axis=1)
+        mixed = mixing(named(mode, draws))
         if more.shape[1] < steps // 2 or mixed.bulk.min() >= wanted:
             break
-    else:
-        mixed = mixing(named(mode, np.concatenate(parts, axis=1)))
     together = check_mixing(mixed, mode.model.component_names, wanted)
-    return np.concatenate(parts, axis=1), [check_noise(sampler, noise, size), *together]
+    return draws, [check_noise(sampler, noise, size), *together]
 
 
 def largest_noise(
