@@ -163,7 +163,7 @@ class State:
         }  # fmt: skip
 
     def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
-        self.position, self.memory = saved["position"], saved["memory"]
+        self.position, self.memory = saved["position"].copy(), saved["memory"].copy()  # chains move them in place
         self.done, self.diverged = int(saved["done"]), str(saved["diverged"])
         states = json.loads(str(saved["streams"]))
         for stream, state in zip((self.windows, self.noise), states, strict=True):
