@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.cache/numba
 export RAREHMM_DATA ?= $(CURDIR)/../shared/data
 
-.PHONY: help demo test lint types unit nojit reproduce bench calibrate cost clean
+.PHONY: help demo test lint types unit nojit reproduce bench calibrate finding cost clean
 
 help:  ## show these lines
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -46,6 +46,9 @@ bench: $(VENV)/bench  ## time the kernels beside hmmlearn and dynamax; writes be
 calibrate: $(VENV)/ready  ## the default rule beside exact references and over the prior (an hour or two); writes benchmarks/results
 	$(BIN)/python benchmarks/simulation_based.py
 	$(BIN)/python benchmarks/calibrate.py
+
+finding: $(VENV)/ready  ## are rare states found, and only those (ten minutes); writes benchmarks/results
+	$(BIN)/python benchmarks/finding.py
 
 cost: $(VENV)/bench  ## what an effective draw costs, beside peers (a quarter of an hour); writes benchmarks/results
 	$(BIN)/python benchmarks/cost.py

@@ -1,7 +1,8 @@
 """Is the posterior of the default rule right?  Beside exact references, on configurations that differ in kind.
 
-References: Gibbs sampling where states are separated or the series is short; else adaptive importance sampling, itself
-compared with Hamiltonian Monte Carlo on all data; the latter where the rule itself chose importance sampling.  For each
+References: Gibbs sampling where states are separated, the series is short, or the rule itself chose Hamiltonian Monte
+Carlo; else adaptive importance sampling, itself compared with Hamiltonian Monte Carlo on all data; the latter where the
+rule chose importance sampling.  For each
 parameter the ratio of standard deviations and the bias in standard deviations, with joint standard errors from batches;
 and the Wasserstein distance in standard deviations beside that of the reference's own halves.  Writes
 results/calibrate.*.
@@ -44,12 +45,20 @@ def shuffled(rng, draws):
     return rng.permutation(draws.reshape(-1, draws.shape[-1]))[None]
 
 
+def in_batches(rng, weighted, size):
+    """About ``size`` equally weighted draws (1, size, d) in batches, each resampled from points of its own: batches,
+    and so halves, are independent of each other, as those of a chain are."""
+    parts = np.array_split(rng.permutation(len(weighted.theta)), BATCHES)
+    parts = [weighted._replace(theta=weighted.theta[i], log_weights=weighted.log_weights[i]) for i in parts]
+    return np.concatenate([part.resample(rng, size // BATCHES) for part in parts])[None]
+
+
 def golden(rng, case, found, series, wanted, both):
     """Draws (chains, n, d) of a reference, its name, its effective size, and how far a second one is from it, if
     ``both`` are wanted."""
     mode = found.mode
-    if case.separated or case.size < 50_000:
-        sweeps = int(0.6 * wanted) if case.separated else 20_000 if case.size > 5_000 else 50_000
+    if case.separated or case.size < 50_000 or found.method == "hmc":
+        sweeps = int(0.6 * wanted) if case.separated else 40_000 if case.size > 5_000 else 100_000
         draws = [gibbs(rng, mode.model, series, mode.model.unpack(mode.theta), sweeps, threads=1)[200:] for _ in "ab"]
         draws = named(mode, np.array(draws))
         often = max(1, int(mixing(draws).bulk.min() / wanted))  # as many as the other has: distances then compare
@@ -61,7 +70,7 @@ def golden(rng, case, found, series, wanted, both):
     if chosen:
         return draws, "HMC", mixing(draws).bulk.min(), None
     weighted = adaptive_importance(rng, Roots(mode, series, 1), wanted)
-    gold = shuffled(rng, weighted.resample(rng, round(2 * wanted)))
+    gold = in_batches(rng, weighted, round(2 * wanted))
     if not both:
         return gold, "importance", weighted.effective, None
     (m, em, s, es), (other, eo, so, eso) = moments(gold), moments(draws)

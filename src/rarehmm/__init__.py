@@ -3,6 +3,7 @@
 from rarehmm.chains import run
 from rarehmm.em import Climb, climb
 from rarehmm.emissions.gaussian import Gaussian
+from rarehmm.emissions.multivariate_gaussian import MultivariateGaussian
 from rarehmm.emissions.poisson import Poisson
 from rarehmm.emissions.student_t import StudentT
 from rarehmm.exact import gibbs, hmc, langevin, metropolis_langevin
@@ -23,7 +24,9 @@ from rarehmm.passes import (
 from rarehmm.pool import Pool
 from rarehmm.posterior import Draws, in_order
 from rarehmm.priors import Dirichlet, Flat, Gamma, InverseGamma, Normal
+from rarehmm.regimes import Regime, regimes
 from rarehmm.samplers import DivergedError
+from rarehmm.selection import Selection, select_n_components
 from rarehmm.series import Series
 from rarehmm.simulation import simulate
 from rarehmm.transitions import AdditiveLogRatio, ExpandedMean, stationary
@@ -48,11 +51,14 @@ __all__ = [
     "InverseGamma",
     "Mode",
     "Model",
+    "MultivariateGaussian",
     "Normal",
     "Parameters",
     "Poisson",
     "Pool",
     "Priors",
+    "Regime",
+    "Selection",
     "Series",
     "StudentT",
     "Windows",
@@ -76,7 +82,9 @@ __all__ = [
     "no_priors",
     "paper_priors",
     "predictive_log_density",
+    "regimes",
     "run",
+    "select_n_components",
     "simulate",
     "smooth",
     "stationary",

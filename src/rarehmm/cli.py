@@ -16,7 +16,7 @@ import rarehmm as rh
 from rarehmm import paper, plots
 from rarehmm.designs.uniform import uniform
 from rarehmm.dispatch import cached_files
-from rarehmm.emissions import families
+from rarehmm.emissions import columns, families
 from rarehmm.exact import draw_states
 from rarehmm.gradients import window_sums
 from rarehmm.model import Priors
@@ -122,9 +122,16 @@ def _reproduce_one(name: str, module: ModuleType, quick: bool, out: Path, data: 
     _say(f"{module.TITLE}: {paths[0]}", started)
 
 
+def of_one_column() -> list[str]:
+    """Families that are compiled ahead: in several columns kernels depend on how many there are."""
+    return [name for name, family in families().items() if columns(family()) == 1]
+
+
 @app.command("warm-up")
 def warm_up(
-    names: Annotated[list[str] | None, typer.Argument(help="Families, such as gaussian; none: all of them.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Families, such as gaussian; none: all of one column.")
+    ] = None,
 ) -> None:
     """Compile the kernels of families ahead of time, for all numbers of states.
 
@@ -134,7 +141,7 @@ def warm_up(
     for name in names or ():
         if name not in known:
             raise typer.BadParameter(f"there is no family {name!r}; there are {', '.join(known)}.")
-    for name in track(names or list(known), description="compiling", console=console):
+    for name in track(names or of_one_column(), description="compiling", console=console):
         family = known[name]()
         priors = Priors(tuple(rh.Normal(0.0, 1.0) for _ in family.parameters))
         model = rh.Model(family, 2, priors)

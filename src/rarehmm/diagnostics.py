@@ -12,19 +12,20 @@ from scipy.stats import chi2
 from rarehmm.importance import Weighted
 from rarehmm.mode import Mode
 from rarehmm.model import Model
-from rarehmm.passes import expectations
 from rarehmm.points import Points
+from rarehmm.regimes import collapsed
 from rarehmm.samplers.baoab import Baoab
 from rarehmm.series import Array, Series
 
 
 class Check(NamedTuple):
-    """One check: what was measured, whether it is good enough, and what that means."""
+    """One check: what was measured, whether it is good enough, what that means, and what to know even so."""
 
     name: str
     value: float
     good: bool
     words: str
+    note: str = ""
 
 
 class Mixing(NamedTuple):
@@ -129,12 +130,14 @@ def tail_index(log_weights: Array) -> float:
 
 # ---------------------------------------------------------------- states
 def check_states(mode: Mode, series: Series, threads: int | None = None) -> Check:
-    """A state that no observation belongs to at the mode tells nothing but its prior."""
-    found = expectations(mode.model, mode.model.unpack(mode.theta), series, with_statistics=True, threads=threads)
-    k = int(np.argmin(found.counts))
-    few = float(found.counts[k])
-    words = f"expected observations of state {k}, the smallest"
-    return Check("smallest state", few, few >= 1, words if few >= 1 else f"{words}: use fewer states")
+    """A state that no observation belongs to at the mode tells nothing but its prior; one that sits on an outlier, or
+    that the data do not tell from another, is noted."""
+    found = collapsed(mode.model, mode.model.unpack(mode.theta), series, threads=threads)
+    least = min(found, key=lambda r: r.observations)
+    good = least.kind != "empty"
+    words = f"expected observations of state {least.state}, the smallest" + ("" if good else ": use fewer states")
+    note = "; ".join(f"state {r.state}: {r.words}" for r in found if r.kind in ("outlier", "twin"))
+    return Check("smallest state", least.observations, good, words, note)
 
 
 # ---------------------------------------------------------------- Stein discrepancy
@@ -176,8 +179,8 @@ def stein_discrepancy(
 
 
 def verdict(checks: list[Check]) -> str:
-    """The whole in a sentence."""
+    """The whole in a sentence or two."""
     bad = [f"{c.name} {c.value:.3g} ({c.words})" for c in checks if not c.good]
-    return (
-        "Nothing speaks against this posterior." if not bad else "Not to be trusted as it is: " + "; ".join(bad) + "."
-    )
+    notes = "".join(f" Note: {c.note}." for c in checks if c.note)
+    good = "Nothing speaks against this posterior."
+    return (good if not bad else "Not to be trusted as it is: " + "; ".join(bad) + ".") + notes

@@ -287,6 +287,31 @@ def lanewise(scalar: Callable[[float], float]) -> Any:
     return plain
 
 
+def tuple_of(count: int, entry: Callable[..., Any]) -> Any:
+    """A function of some arguments: the tuple (entry(0, ...), ..., entry(count - 1, ...)); kernels unroll it."""
+    part = inner(entry)
+
+    @intrinsic
+    def unrolled(context: Any, args: Any) -> Any:
+        function = types.Dispatcher(part)
+        one = context.resolve_function_type(function, (types.int64, *args), {})
+        kind = types.UniTuple(one.return_type, count)
+
+        def code(c: Any, b: Any, s: Any, a: Any) -> Any:
+            call, given = c.get_function(function, one), cgutils.unpack_tuple(b, a[0])
+            for library in getattr(call, "libs", ()):
+                c.active_code_library.add_linking_library(library)
+            return c.make_tuple(b, kind, [call(b, [ir.Constant(INT, i), *given]) for i in range(count)])
+
+        return kind(args), code
+
+    def plain(*args: Any) -> Any:
+        return tuple(entry(i, *args) for i in range(count))
+
+    specialise(plain, plain, lambda *args: lambda *args: unrolled(args))
+    return plain
+
+
 # ---------------------------------------------------------------- without the JIT: the same names on arrays
 def _plain_load(array: Array, index: Any) -> Any:
     return array[index].copy()

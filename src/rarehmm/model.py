@@ -293,8 +293,7 @@ class Model:
 def default_priors(family: Family, n_states: int, series: Series) -> Priors:
     """Priors that scale with the data."""
     check_learnable(family, n_states, series)
-    made = [p.prior if not callable(p.prior) else p.prior(series.summaries[p.column]) for p in family.parameters]
-    return Priors(tuple(made))
+    return Priors(tuple(p.default(series.summaries) for p in family.parameters))
 
 
 def check_learnable(family: Family, n_states: int, series: Series) -> None:

@@ -9,6 +9,8 @@ from rarehmm.series import Array, BoolArray, IntArray
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from rarehmm.selection import Selection
+
 COLOURS = ("#4477AA", "#228833", "#EE6677", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")  # safe for colour-blind readers
 STRETCH = 5000  # steps on both sides of an event that are drawn
 
@@ -41,6 +43,38 @@ def regimes(y: Array, path: IntArray, probability: Array, rare: int, title: str)
     for axis in (left, below):
         axis.ticklabel_format(axis="x", useOffset=False, style="plain")
         axis.locator_params(axis="x", nbins=4)
+    return figure
+
+
+def selection(found: "Selection") -> "Figure":
+    """Held-out log density and BIC by number of states, both above the chosen one."""
+    from matplotlib.figure import Figure
+
+    numbers = [c.n_states for c in found.candidates]
+    best = found.of(found.best)
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    apart = np.array([c.blocks - best.blocks for c in found.candidates])  # (candidates, blocks)
+    left.errorbar(
+        numbers,
+        apart.sum(1),
+        yerr=apart.std(1, ddof=1) * np.sqrt(apart.shape[1]),
+        fmt="o-",
+        color=COLOURS[0],
+        capsize=3,
+    )
+    left.set(title="held-out observations", ylabel="log density above the chosen")
+    middle.plot(numbers, [c.surprising - best.surprising for c in found.candidates], "o-", color=COLOURS[2])
+    middle.set(title="the most surprising 1 %", ylabel="mean log density above the chosen")
+    right.plot(numbers, [c.bic - best.bic for c in found.candidates], "o-", color=COLOURS[1])
+    right.set(title="BIC (lower is better)", ylabel="BIC above the chosen")
+    for axis in (left, middle, right):
+        axis.axvline(found.best, color="0.8", lw=6, zorder=0)
+        axis.axhline(0, color="0.6", lw=0.8, zorder=0)
+        axis.set(xlabel="states", xticks=numbers)
+        axis.spines[["top", "right"]].set_visible(False)
+    for axis in (left, right):
+        axis.set_yscale("symlog", linthresh=10)
     return figure
 
 

@@ -123,10 +123,15 @@ def mean_and_variance(y: Array, weight: Array) -> Array:
 
 def best_mean(total: Array, weight: Array, s2: Array, prior: Prior) -> Array:
     r"""Mode of a mean, :math:`(\sum wy / s^2 + m_0 / v_0) / (\sum w / s^2 + 1 / v_0)`; NaN if nothing is known."""
-    precision, pull = (1 / prior.variance, prior.mean / prior.variance) if isinstance(prior, Normal) else (0.0, 0.0)
-    _conjugate(prior, Normal, "EM", "climb by gradients")
+    precision, pull = normal_terms(prior)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray((total / s2 + pull) / (weight / s2 + precision))
+
+
+def normal_terms(prior: Prior) -> tuple[float, float]:
+    """Precision of a normal prior, and precision times mean; nothing if it is flat."""
+    _conjugate(prior, Normal, "EM", "climb by gradients")
+    return (1 / prior.variance, prior.mean / prior.variance) if isinstance(prior, Normal) else (0.0, 0.0)
 
 
 def best_variance(squares: Array, count: Array, prior: Prior) -> Array:
@@ -206,6 +211,11 @@ def squared_scale(summary: Summary) -> InverseGamma:
     Within a regime these see the noise, whereas the variance of the whole series sees the distance of the regimes.
     """
     return InverseGamma(2.0, summary.roughness)
+
+
+def slope_of_noise(one: Summary, other: Summary) -> Normal:
+    """Of one column on another: around none, one standard deviation the ratio of their noises."""
+    return Normal(0.0, one.roughness / other.roughness)
 
 
 def rate(summary: Summary) -> Gamma:

@@ -11,7 +11,7 @@ from rarehmm.designs.single import single
 from rarehmm.designs.targeted import targeted
 from rarehmm.designs.uniform import uniform
 from rarehmm.gradients import mean_square_error, window_gradients
-from rarehmm.initial import from_labels, label_sums
+from rarehmm.labels import from_labels, label_sums
 from rarehmm.windows import Windows
 
 

@@ -25,6 +25,17 @@ def test_the_posterior_is_found_as_its_page_says(capsys):
     assert "Nothing speaks against this posterior." in capsys.readouterr().out
 
 
+@pytest.mark.jit
+def test_states_are_found_as_their_page_says(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", (README.parent / "docs" / "states.md").read_text(), re.DOTALL)
+    exec(code, {})
+    out = capsys.readouterr().out
+    assert "<- chosen" in out.splitlines()[3]
+    assert out.count("state 2: rare") == 1
+    assert (tmp_path / "states.png").stat().st_size > 10_000
+
+
 @pytest.mark.parametrize("page", [README, *DOCS], ids=lambda p: p.name)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):

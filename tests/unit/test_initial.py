@@ -1,77 +1,133 @@
-"""Labels: k-means is exact in one dimension, and labels taken for the truth give the estimates one expects."""
-
-import itertools
+"""Finding states: rare ones, several of them, in long series, in several columns; and what a sample of a series is."""
 
 import numpy as np
 import pytest
-from examples import Pair, model_of, paper_series
+from examples import Pair, model_of
 
 import rarehmm as rh
-from rarehmm import initial
+from rarehmm import em, initial
+from rarehmm.initial import find_states, largest, most_surprising, pieces, sample, stretches, surprising, with_state
 
 
-def sum_of_squares(y, cuts):
-    return sum(((part - part.mean()) ** 2).sum() for part in np.split(np.sort(y), cuts))
+@pytest.mark.jit
+@pytest.mark.parametrize("share", [0.005, 0.0005])
+@pytest.mark.parametrize("gap", [20.0, 4.0])
+def test_rare_states_are_found_in_the_data(share, gap):
+    """As high as EM from the truth; k-means alone loses them."""
+    leave, enter = 0.2, 0.2 * share / (1 - share)
+    P = [[0.99 - enter, 0.01, enter], [0.01, 0.99 - enter, enter], [leave / 2, leave / 2, 1 - leave]]
+    shell = model_of(rh.Gaussian(), 3)
+    truth = shell.parameters(P, mean=[-gap, 0, gap], variance=1)
+    series = rh.Series(rh.simulate(np.random.default_rng(11), shell, truth, 50_000)[0])
+    model = rh.Model(rh.Gaussian(), 3, rh.default_priors(rh.Gaussian(), 3, series))
+    best = rh.climb(model, series, truth)
+    assert find_states(model, series)[0].log_posterior > best.log_posterior - 1
 
 
-@pytest.mark.parametrize("K", [1, 2, 3, 4])
-def test_kmeans_is_the_best_of_all_partitions(K):
-    y = np.random.default_rng(K).normal(size=14) ** 3
-    cuts = min(itertools.combinations(range(1, 14), K - 1), key=lambda c: sum_of_squares(y, list(c)))
-    expected = [part.mean() for part in np.split(np.sort(y), list(cuts))]
-    np.testing.assert_allclose(initial.kmeans_centres(y, K), expected)
+def test_surprises_are_the_worst_predicted_observations():
+    model = model_of(rh.Gaussian(), 1)
+    parameters = model.parameters([[1.0]], mean=0, variance=1)
+    y = np.random.default_rng(0).normal(size=2000)
+    y[[100, 900, 1500]] = [60.0, 61.0, 62.0]
+    y[400] = -80.0
+    series = rh.Series(y)
+    groups = surprising(model, parameters, series, None)
+    assert any({60.0, 61.0, 62.0} <= set(g[:, 0]) and -80.0 not in g for g in groups)
+    wider = model_of(rh.Gaussian(), 2)
+    start = with_state(wider, parameters, np.array([[60.0], [61.0], [62.0]]), 2000)
+    assert start.phi[1, 0] == pytest.approx(61.0)
+    assert start.transition[0, 1] == pytest.approx(3 / 2000)
 
 
-def test_kmeans_of_many_values_and_of_ties():
-    rng = np.random.default_rng(0)
-    y = np.concatenate([rng.normal(-20, 1, 5000), rng.normal(0, 1, 5000), rng.normal(20, 1, 50)])
-    np.testing.assert_allclose(initial.kmeans_centres(y, 3), [-20, 0, 20], atol=0.5)
-    np.testing.assert_allclose(initial.kmeans_centres(np.array([0, 0, 0, 1, 1, 9.0]), 2), [0.4, 9.0])
-    with pytest.raises(ValueError, match="2 different values and 3 clusters"):
-        initial.kmeans_centres(np.array([0, 0, 1.0]), 3)
+def test_stretches_keep_sequences_apart():
+    series = rh.Series(np.arange(20.0), lengths=[5, 10, 5])
+    found = stretches(series, np.array([2, 12]), np.array([7, 15]))
+    np.testing.assert_array_equal(found.read(0, 8)[:, 0], [2, 3, 4, 5, 6, 12, 13, 14])
+    np.testing.assert_array_equal(found.bounds, [0, 3, 5, 8])
 
 
-def test_labels_are_ordered_and_carried_through_gaps():
-    y = np.array([np.nan, 5.0, np.nan, 0.1, 0.0, 5.1, np.nan])
-    np.testing.assert_array_equal(initial.kmeans_labels(rh.Series(y), 2), [1, 1, 1, 0, 0, 1, 1])
-    with pytest.raises(ValueError, match="2 columns"):
-        initial.kmeans_labels(rh.Series(np.arange(6.0).reshape(3, 2)), 2)
+def test_a_sample_is_even_and_keeps_the_places_asked_for():
+    series = rh.Series(np.arange(10_000.0), lengths=[4000, 6000])
+    found = sample(series, np.array([0, 5555, 5560, 9999]), 1000)
+    values = found.read(0, len(found))[:, 0]
+    assert len(np.unique(values)) == len(values)
+    for place in (0, 5555, 5560, 9999):
+        assert set(range(max(0, place - 25), min(10_000, place + 26))) <= set(values)
+    assert 1000 <= len(found) <= 1000 + 4 * 51
+    starts = values[found.bounds[:-1]]
+    assert 4000 in starts or not {3999, 4000} <= set(values)  # a join stays one
+    assert sample(series, np.array([5]), 5000) is series
+    assert len(pieces(series, 1000)) == 1000
 
 
-def test_estimates_from_the_true_states():
-    model, truth, y, states = paper_series(np.random.default_rng(1), 20_000)
-    found = initial.from_labels(model, rh.Series(y, lengths=[7000, 13_000]), states)
-    for k in range(3):
-        np.testing.assert_allclose(found.phi[k], [y[states == k].mean(), y[states == k].var()])
-    assert np.abs(found.transition - truth.transition).max() < 0.1
-
-
-def test_segmental_kmeans_repairs_labels():
+@pytest.mark.parametrize("long", [1_000_000, 100], ids=["given the past", "given nothing"])
+def test_the_most_surprising_places_of_a_series(monkeypatch, long):
+    monkeypatch.setattr(initial, "LONG", long)
+    monkeypatch.setattr(initial, "PLACES", 3)
+    y = np.random.default_rng(0).normal(size=1000)
+    y[[17, 500, 999]] = [9.0, -12.0, 7.0]
+    y[300] = np.nan
     model = model_of(rh.Gaussian(), 2)
-    sticky = model.parameters([[0.98, 0.02], [0.02, 0.98]], mean=[0, 2], variance=1)
-    y, states = rh.simulate(np.random.default_rng(2), model, sticky, 3000)
-    rough = initial.kmeans_labels(rh.Series(y), 2)
-    better = initial.segmental_labels(model, rh.Series(y), rough)
-    assert np.mean(rough == states) < 0.87
-    assert np.mean(better == states) > 0.95
+    fit = model.parameters([[0.9, 0.1], [0.1, 0.9]], mean=[0, 1], variance=1)
+    found = most_surprising(model, fit, rh.Series(y), None)
+    np.testing.assert_array_equal(found, [500, 17, 999])
+    np.testing.assert_array_equal(largest(np.array([3.0, 9.0, 1.0]), 5), [1, 0, 2])
 
 
-@pytest.mark.parametrize(
-    ("labels", "words"),
-    [
-        ([0, 1], r"shape \(2,\)"),
-        ([0.0, 1.0, 1.0, 0.0], "dtype float64"),
-        ([0, 1, 2, 0], r"labels\[2\] is 2"),
-        ([0, 0, 0, 0], "no observation has the label 1"),
-    ],
-)
-def test_bad_labels_are_refused(labels, words):
-    model = model_of(rh.Gaussian(), 2)
-    with pytest.raises(ValueError, match=words):
-        initial.from_labels(model, rh.Series([0.0, 1.0, 2.0, 3.0]), np.array(labels))
+def work(monkeypatch, model, series):
+    """Observations that EM and predictions looked at while states were found."""
+    total = []
+
+    def counted(function):
+        def inside(model, parameters, series, **more):
+            total.append(len(series))
+            return function(model, parameters, series, **more)
+
+        return inside
+
+    monkeypatch.setattr(em, "expectations", counted(em.expectations))
+    monkeypatch.setattr(initial, "predictive_log_density", counted(initial.predictive_log_density))
+    return find_states(model, series), sum(total)
 
 
-def test_a_family_without_estimates_says_so():
-    model = rh.Model(Pair(), 1, rh.Priors((rh.Normal(0, 1),) * 2))
-    with pytest.raises(TypeError, match="Pair has no 'estimate'"):
-        initial.from_labels(model, rh.Series(np.ones((3, 2)) * [[1.0], [2.0], [3.0]]), np.zeros(3, dtype=int))
+@pytest.mark.jit
+def test_states_of_a_long_series_take_no_more_than_a_hundred_passes_over_a_million(monkeypatch):
+    """Three of them rare to the point that no even sample would show them: 40 of 4,000,000 observations."""
+    shell = model_of(rh.Gaussian(), 3)
+    share = 1e-5
+    P = [[0.99, 0.01 - share, share], [0.01 - share, 0.99, share], [0.5, 0.0, 0.5]]
+    truth = shell.parameters(P, mean=[-3, 0, 9], variance=1)
+    y, states = rh.simulate(np.random.default_rng(3), shell, truth, 4_000_000)
+    series = rh.Series(y)
+    model = rh.Model(rh.Gaussian(), 3, rh.default_priors(rh.Gaussian(), 3, series))
+    found, looked = work(monkeypatch, model, series)
+    assert looked <= 100 * 1_000_000
+    assert np.sort(found[0].parameters.phi[:, 0]) == pytest.approx([-3, 0, 9], abs=0.5)
+    assert (states == 2).sum() < 150
+
+
+@pytest.mark.jit
+def test_a_rare_state_in_two_columns_is_found():
+    family = rh.MultivariateGaussian(2)
+    shell = rh.Model(family, 3, rh.Priors((rh.Flat(),) * 5))
+    tilted = np.array([[1, 0.9], [0.9, 1]])
+    phi = family.phi_of(np.array([[0, 0], [6, 6], [4, 1]]), np.array([tilted, tilted, 0.3 * np.eye(2)]))
+    truth = shell.natural(phi, [[0.99, 0.0095, 0.0005], [0.0095, 0.99, 0.0005], [0.1, 0.1, 0.8]])
+    series = rh.Series(rh.simulate(np.random.default_rng(1), shell, truth, 20_000)[0])
+    model = rh.Model(family, 3, rh.default_priors(family, 3, series))
+    best = rh.climb(model, series, truth)
+    assert find_states(model, series)[0].log_posterior > best.log_posterior - 1
+
+
+def test_a_family_that_cannot_estimate_asks_for_a_start():
+    model = rh.Model(Pair(), 2, rh.Priors((rh.Normal(0, 1),) * 2))
+    with pytest.raises(ValueError, match=r"Pair are not found in the data.*start=model.parameters"):
+        find_states(model, rh.Series(np.random.default_rng(0).normal(size=(50, 2))))
+
+
+def test_a_short_series_with_few_values_still_gets_its_states():
+    series = rh.Series(np.array([0.0, 0, 1, 1, 0, 1, 5, 5]))
+    model = rh.Model(rh.Poisson(), 3, rh.default_priors(rh.Poisson(), 3, series))
+    assert find_states(model, series)[0].parameters.phi.shape == (3, 1)
+    with pytest.raises(ValueError, match="3 different values and 4 clusters"):
+        find_states(rh.Model(rh.Poisson(), 4, model.priors), series)

@@ -6,7 +6,6 @@ from examples import FAMILIES, model_of, parameters_of, series_of
 
 import rarehmm as rh
 from rarehmm.em import Climb
-from rarehmm.initial import find_states, surprising, with_state
 from rarehmm.mode import Mode, find_mode, is_other, metric, naming, negative_hessian, renamed
 
 
@@ -47,35 +46,6 @@ def test_without_an_m_step_the_mode_is_found_by_gradients():
     series = rh.Series(series_of(rng, model, parameters, 300))
     mode = find_mode(model, series, parameters)
     assert np.abs(mode.factor.T @ rh.log_posterior(mode.model, mode.theta, series)[1]).max() < 0.05
-
-
-@pytest.mark.jit
-@pytest.mark.parametrize("share", [0.005, 0.0005])
-@pytest.mark.parametrize("gap", [20.0, 4.0])
-def test_rare_states_are_found_in_the_data(share, gap):
-    """As high as EM from the truth; k-means alone loses them."""
-    leave, enter = 0.2, 0.2 * share / (1 - share)
-    P = [[0.99 - enter, 0.01, enter], [0.01, 0.99 - enter, enter], [leave / 2, leave / 2, 1 - leave]]
-    shell = model_of(rh.Gaussian(), 3)
-    truth = shell.parameters(P, mean=[-gap, 0, gap], variance=1)
-    series = rh.Series(rh.simulate(np.random.default_rng(11), shell, truth, 50_000)[0])
-    model = rh.Model(rh.Gaussian(), 3, rh.default_priors(rh.Gaussian(), 3, series))
-    best = rh.climb(model, series, truth)
-    assert find_states(model, series)[0].log_posterior > best.log_posterior - 1
-
-
-def test_surprises_are_the_worst_predicted_observations():
-    model, parameters, series = setting(rh.Gaussian(), K=1, T=2000)
-    y = series.read(0, 2000)[:, 0].copy()
-    y[[100, 900, 1500]] = [60.0, 61.0, 62.0]
-    y[400] = -80.0
-    series = rh.Series(y)
-    groups = surprising(model, parameters, series, None)
-    assert any(set(np.round(g)) >= {60.0, 61.0, 62.0} and -80.0 not in np.round(g) for g in groups)
-    wider = model_of(rh.Gaussian(), 2)
-    start = with_state(wider, parameters, np.array([60.0, 61.0, 62.0]), 2000)
-    assert start.phi[1, 0] == pytest.approx(61.0)
-    assert start.transition[0, 1] == pytest.approx(3 / 2000)
 
 
 def test_names_of_states_are_those_of_the_mode():

@@ -45,13 +45,18 @@ class Parameter(NamedTuple):
     """A parameter of each state.
 
     ``support`` is ``"real"`` or ``"positive"`` (then its logarithm is sampled); ``prior`` a prior, or a function that
-    makes one from the summary of the column of the data to which the parameter belongs.
+    makes one from the summary of the column of the data to which the parameter belongs (of each, if several).
     """
 
     name: str
     support: str
-    prior: Prior | Callable[[Summary], Prior]
-    column: int = 0
+    prior: Prior | Callable[..., Prior]
+    column: int | tuple[int, ...] = 0
+
+    def default(self, summaries: tuple[Summary, ...]) -> Prior:
+        """The prior for data with these summaries."""
+        own = (self.column,) if isinstance(self.column, int) else self.column
+        return self.prior(*(summaries[i] for i in own)) if callable(self.prior) else self.prior
 
 
 class Family(Protocol):

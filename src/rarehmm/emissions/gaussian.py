@@ -7,6 +7,7 @@ import numpy as np
 
 from rarehmm.dispatch import compiled
 from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
+from rarehmm.emissions.student_t import StudentT
 from rarehmm.priors import (
     Prior,
     best_mean,
@@ -40,6 +41,10 @@ class Gaussian(NamedTuple):
     def estimate(self, y: Array, weight: Array) -> Array:
         """Weighted mean and variance of the observations of one state."""
         return mean_and_variance(y, weight)
+
+    def heavier(self, phi: Array) -> list[tuple[Any, Array]]:
+        """Families with heavier tails, and parameters (K, P) of them with the same variances."""
+        return [(StudentT(nu), phi * [1, (nu - 2) / nu]) for nu in (2.5, 4.0, 8.0)]
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
         """M-step, mean first, then variance given it; a state without observations or prior stays."""

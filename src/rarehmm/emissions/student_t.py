@@ -37,6 +37,10 @@ class StudentT(NamedTuple):
         """Weighted mean and variance of the observations of one state, as in the paper's Table 1."""
         return mean_and_variance(y, weight)
 
+    def heavier(self, phi: Array) -> list[tuple[Any, Array]]:
+        """Families with heavier tails, and parameters (K, P) of them."""
+        return [(StudentT(nu), phi) for nu in (self.nu / 4, self.nu / 2)]
+
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
         """M-step, mean first, then scale given it; a state without observations or prior stays."""
         weight, first, second = sums.T  # expected precision weights u, u z, u z^2

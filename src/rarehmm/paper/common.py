@@ -15,7 +15,7 @@ from rarehmm.designs.printed import printed
 from rarehmm.designs.targeted import targeted
 from rarehmm.designs.uniform import uniform
 from rarehmm.emissions.gaussian import Gaussian
-from rarehmm.initial import from_labels, kmeans_labels, label_sums
+from rarehmm.labels import from_labels, kmeans_labels, label_sums
 from rarehmm.model import Model, Parameters, paper_priors
 from rarehmm.plots import COLOURS
 from rarehmm.pool import Pool

@@ -10,7 +10,7 @@ from rarehmm.designs.single import single
 from rarehmm.designs.targeted import targeted
 from rarehmm.designs.uniform import uniform
 from rarehmm.gradients import mean_square_error, window_gradients
-from rarehmm.initial import from_labels, kmeans_labels, label_sums
+from rarehmm.labels import from_labels, kmeans_labels, label_sums
 from rarehmm.paper import Outcome, Settings, Table
 from rarehmm.paper.common import BUFFER, SINGLE_RARE, figure, paper_model, simulated
 from rarehmm.plots import COLOURS

@@ -7,7 +7,7 @@ import numpy as np
 
 from rarehmm.designs.targeted import targeted
 from rarehmm.designs.uniform import uniform
-from rarehmm.initial import from_labels, kmeans_labels, label_sums
+from rarehmm.labels import from_labels, kmeans_labels, label_sums
 from rarehmm.model import Model
 from rarehmm.paper import Outcome, Settings, Table
 from rarehmm.paper.common import (

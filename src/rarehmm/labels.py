@@ -1,0 +1,183 @@
+"""Labels of observations by k-means, and what follows if labels are taken for the truth."""
+
+import warnings
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy.cluster.vq import kmeans2, vq
+
+from rarehmm.emissions import columns, prepare, score
+from rarehmm.gradients import WindowSums
+from rarehmm.model import Model, Parameters, check_labels, no_priors
+from rarehmm.passes import decode
+from rarehmm.series import Array, BoolArray, IntArray, Series
+from rarehmm.windows import Windows
+
+BINS = 1000  # values beyond which one-dimensional k-means works on a histogram first
+STARTS = 8  # of k-means in several columns
+
+
+# ---------------------------------------------------------------- k-means
+def kmeans_centres(y: Array, K: int) -> Array:
+    """Centres (K,), ascending, of the best k-means clustering of numbers y (n,), by dynamic programming.
+
+    Exact for up to 1000 distinct values; beyond, exact on a histogram and then refined on all values (Lloyd).
+    """
+    values, counts = np.unique(y, return_counts=True)
+    if len(values) < K:
+        raise ValueError(f"y has {len(values)} different values and {K} clusters are asked for; use fewer.")
+    if len(values) > BINS:
+        edges = np.linspace(values[0], values[-1], BINS + 1)
+        bins = np.minimum(np.searchsorted(edges, y, side="right") - 1, BINS - 1)
+        counts = np.bincount(bins, minlength=BINS)
+        totals = np.bincount(bins, weights=y, minlength=BINS)
+        values, counts = totals[counts > 0] / counts[counts > 0], counts[counts > 0]
+    centres = best_partition(values, counts, K)
+    if len(y) > counts.size:
+        for _ in range(50):
+            labels = nearest(y, centres)
+            n = np.bincount(labels, minlength=K)
+            new = np.bincount(labels, weights=y, minlength=K) / np.maximum(n, 1)
+            if (n == 0).any() or np.array_equal(new, centres):
+                break
+            centres = new
+    return centres
+
+
+def best_partition(values: Array, counts: IntArray, K: int) -> Array:
+    """Means of the K runs of sorted values that minimise the sum of squares within runs."""
+    n = len(values)
+    shifted = values - values.mean()
+    weight, first, second = (np.concatenate([[0.0], np.cumsum(counts * shifted**p)]) for p in (0, 1, 2))
+
+    def cost(low: Any, high: Any) -> Any:  # of the run [low, high)
+        w = np.maximum(weight[high] - weight[low], 1e-300)
+        return second[high] - second[low] - (first[high] - first[low]) ** 2 / w
+
+    every = np.arange(n + 1)
+    best, cuts = cost(0, every), []
+    best[0] = np.inf  # no run is empty
+    if K > 2:
+        low, high = every[:, None], every[None, :]
+        table = np.where(low < high, cost(np.minimum(low, high), high), np.inf)  # (n + 1, n + 1)
+    for _ in range(K - 2):
+        total = best[:, None] + table
+        cuts.append(total.argmin(0))
+        best = total.min(0)
+    bounds = [n]
+    if K > 1:  # the last run ends at n
+        bounds.append(int(np.argmin(best[:n] + cost(every[:n], n))))
+    for cut in reversed(cuts):
+        bounds.append(int(cut[bounds[-1]]))
+    runs = pairwise([0, *reversed(bounds)])
+    return np.array([np.average(values[a:b], weights=counts[a:b]) for a, b in runs])
+
+
+def nearest(y: Array, centres: Array) -> IntArray:
+    """The closest of ascending centres to each number."""
+    return np.searchsorted((centres[1:] + centres[:-1]) / 2, y)
+
+
+def clusters(y: Array, K: int, sample: int | None = None) -> IntArray:
+    """Cluster (n,) of each row of y (n, D) by k-means; in one column ascending, and the best there is.
+
+    In several columns the best of a few starts, with columns divided by their standard deviations.  Of more rows, an
+    evenly spaced ``sample`` of about so many is clustered, if given.
+    """
+    if y.shape[1] == 1:
+        return nearest(y[:, 0], kmeans_centres(spaced(y[:, 0], sample), K))
+    spread = y.std(0)
+    scaled = y / np.where(spread > 0, spread, 1.0)
+    some, rng = spaced(scaled, sample), np.random.default_rng(0)
+    if (different := len(np.unique(some, axis=0))) < K:
+        raise ValueError(f"y has {different} different values and {K} clusters are asked for; use fewer.")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # an empty cluster: another start does better
+        tries = [kmeans2(some, K, minit="++", rng=rng)[0] for _ in range(STARTS)]
+    centres = min(tries, key=lambda c: float((vq(some, c)[1] ** 2).sum()))
+    return np.asarray(vq(scaled, centres)[0], dtype=np.int64)
+
+
+def spaced(values: Array, sample: int | None) -> Array:
+    """About so many of the values, evenly spaced; all of them if None."""
+    return values if sample is None else values[:: max(1, len(values) // sample)]
+
+
+def all_rows(series: Series) -> tuple[Array, BoolArray]:
+    """All observations (T, D), and which of them are there (T,)."""
+    y = np.concatenate([rows for _, rows in series.strides()])
+    return y, ~np.isnan(y).any(1)
+
+
+def kmeans_labels(series: Series, K: int, sample: int | None = None) -> IntArray:
+    """Labels (T,) by k-means, in one column 0 for the smallest centre; a missing observation has the label of the one
+    before."""
+    y, seen = all_rows(series)
+    labels = np.zeros(len(y), dtype=np.int64)
+    labels[seen] = clusters(y[seen], K, sample)
+    return carried(labels, seen)
+
+
+def carried(labels: IntArray, seen: Any) -> IntArray:
+    """Labels where nothing was seen are taken from the last time something was (the first, at the beginning)."""
+    last = np.maximum.accumulate(np.where(seen, np.arange(len(labels)), -1))
+    return labels[np.where(last >= 0, last, int(np.argmax(seen)))]
+
+
+def segmental_labels(model: Model, series: Series, labels: IntArray, steps: int = 20) -> IntArray:
+    """Segmental k-means (Juang and Rabiner 1990): estimate from labels, decode, until labels stay."""
+    free = Model(model.family, model.n_states, no_priors(model.family))
+    for _ in range(steps):
+        new, _ = decode(free, from_labels(free, series, labels), series)
+        if np.array_equal(new, labels) or len(np.unique(new)) < model.n_states:
+            break
+        labels = new
+    return labels
+
+
+# ---------------------------------------------------------------- labels taken for the truth
+def from_labels(model: Model, series: Series, labels: IntArray) -> Parameters:
+    """Parameters as if labels (T,) were the states: the family's estimates, and ratios of counted transitions."""
+    K, family = model.n_states, model.family
+    x = check_labels(labels, len(series), K)
+    if not hasattr(family, "estimate"):
+        raise TypeError(f"{model.name} has no 'estimate': give parameters to start from instead of labels.")
+    y, seen = all_rows(series)
+    phi = np.empty((K, len(family.parameters)))
+    for k in range(K):
+        mine = y[seen & (x == k)]
+        if len(mine) == 0:
+            raise ValueError(f"no observation has the label {k}; each of the {K} states needs some.")
+        phi[k] = family.estimate(mine[:, 0] if columns(family) == 1 else mine, np.ones(len(mine)))
+    floor = np.array([1e-6 * series.summaries[np.min(p.column)].variance for p in family.parameters])
+    positive = np.array([p.support == "positive" for p in family.parameters])
+    phi = np.where(positive & (phi <= 0), np.maximum(floor, 1e-300), phi)
+    pairs = np.zeros((K, K)) + 1e-3  # never seen is not impossible
+    inside = np.ones(len(x), dtype=bool)
+    inside[series.bounds[:-1]] = False
+    np.add.at(pairs, (x[:-1][inside[1:]], x[1:][inside[1:]]), 1.0)
+    return model.natural(phi, pairs / pairs.sum(1, keepdims=True))
+
+
+def label_sums(model: Model, parameters: Parameters, series: Series, windows: Windows, labels: IntArray) -> WindowSums:
+    """Scores, transitions and counts of each window as if labels (T,) were the states, at given parameters."""
+    K, P, N = model.n_states, len(model.family.parameters), windows.count
+    x, window = check_labels(labels, len(series), K), windows.of_each()
+    y, seen = all_rows(series)
+    scores, counts = np.zeros((N, K, P)), np.zeros((N, K))
+    for k in range(K):
+        mine = seen & (x == k)
+        value = y[mine, 0] if columns(model.family) == 1 else tuple(y[mine].T)
+        slopes = score(model.family, value, prepare(model.family, parameters.phi[k]))
+        counts[:, k] = np.bincount(window[mine], minlength=N)
+        for i in range(P):
+            scores[:, k, i] = np.bincount(window[mine], weights=np.broadcast_to(slopes[i], mine.sum()), minlength=N)
+    inside = np.ones(len(x), dtype=bool)
+    inside[series.bounds[:-1]] = False
+    pair = (window[1:] * K + x[:-1]) * K + x[1:]
+    pairs = np.bincount(pair[inside[1:]], minlength=N * K * K).reshape(N, K, K).astype(float)
+    first = np.zeros((N, K))
+    begin = series.bounds[:-1]
+    first[window[begin], x[begin]] = 1.0
+    return WindowSums(scores, pairs, counts, first, np.zeros((N, K, 0)))

@@ -1,0 +1,101 @@
+"""What states are called: collapsed ones are told, invented ones are not reported as events, rare ones are."""
+
+import numpy as np
+import pytest
+from examples import model_of
+
+import rarehmm as rh
+from rarehmm.regimes import apart, collapsed, regimes, without
+
+STICKY = np.array([[0.99, 0.005, 0.005], [0.005, 0.99, 0.005], [0.1, 0.1, 0.8]])
+
+
+def kinds(model, parameters, series):
+    return [r.kind for r in collapsed(model, parameters, rh.Series(series))]
+
+
+def test_states_that_collapse_are_named():
+    y = np.random.default_rng(0).normal(size=2000)
+    y[700] = 60.0
+    model = model_of(rh.Gaussian(), 2)
+    P = [[0.99, 0.01], [0.5, 0.5]]
+    assert kinds(model, model.parameters(P, mean=[0, 200], variance=1), y[:600]) == ["common", "empty"]
+    assert kinds(model, model.parameters(P, mean=[0, 60], variance=1), y) == ["common", "outlier"]
+    same = model.parameters([[0.7, 0.3], [0.7, 0.3]], mean=[0, 0], variance=1)
+    assert kinds(model, same, y) == ["common", "twin"]
+    apart_in_time = model.parameters([[0.99, 0.01], [0.01, 0.99]], mean=[0, 1], variance=1)
+    x = np.repeat([0.0, 1.0], 1000) + y
+    assert kinds(model, apart_in_time, x) == ["common", "common"]
+
+
+def test_how_well_two_states_are_told_apart():
+    always = np.array([1.0, 0.0, 1.0, 0.0])
+    assert apart(always, 1 - always) == pytest.approx(1.0)
+    assert apart(np.full(4, 0.3), np.full(4, 0.6)) == pytest.approx(0.0)
+    assert 0.2 < apart(np.array([0.8, 0.2, 0.8, 0.2]), np.array([0.2, 0.8, 0.2, 0.8])) < 0.6
+
+
+def test_without_a_state_the_ways_through_it_lead_on():
+    model = model_of(rh.Gaussian(), 3)
+    parameters = model.parameters([[0.8, 0.1, 0.1], [0.0, 1.0, 0.0], [0.1, 0.4, 0.5]], mean=[0, 1, 2], variance=1)
+    fewer, rest = without(model, parameters, 2)
+    assert fewer.n_states == 2
+    np.testing.assert_allclose(rest.transition, [[0.82, 0.18], [0.0, 1.0]], atol=1e-12)
+    np.testing.assert_array_equal(rest.phi[:, 0], [0, 1])
+
+
+def fitted(y, K, family=None):
+    series, family = rh.Series(y), family or rh.Gaussian()
+    model = rh.Model(family, K, rh.default_priors(family, K, series))
+    mode = rh.find_mode(model, series)
+    return regimes(mode.model, mode.model.unpack(mode.theta), series)
+
+
+def nothing_rare(name, rng, T=20_000):
+    t = np.arange(T)
+    day = np.sin(2 * np.pi * t / 1440)
+    return {
+        "Gaussian": lambda: rng.normal(size=T),
+        "heavy-tailed": lambda: rng.standard_t(3, T),
+        "skewed": lambda: np.exp(0.5 * rng.normal(size=T)),
+        "seasonal": lambda: 3 * day + rng.normal(size=T),
+        "seasonal, heavy-tailed": lambda: 3 * day + rng.standard_t(3, T),
+        "two regimes": lambda: 6 * np.repeat(rng.integers(0, 2, T // 100), 100) + rng.standard_t(4, T),
+    }[name]()
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize("K", [2, 3])
+@pytest.mark.parametrize(
+    "name", ["Gaussian", "heavy-tailed", "skewed", "seasonal", "seasonal, heavy-tailed", "two regimes"]
+)
+def test_no_event_regime_is_invented(name, K):
+    found = fitted(nothing_rare(name, np.random.default_rng(K)), K)
+    assert not [r for r in found if r.kind == "rare"], found
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize(("gap", "rare"), [(6.0, 0.0005), (3.0, 0.005)])
+def test_a_rare_regime_is_reported(gap, rare):
+    shell = model_of(rh.Gaussian(), 3)
+    P = STICKY.copy()
+    P[:2, 2] = 0.2 * rare
+    P[[0, 1], [0, 1]] = 1 - P[:2].sum(1) + P[[0, 1], [0, 1]]
+    truth = shell.parameters(P, mean=[-gap, 0, gap], variance=1)
+    y, states = rh.simulate(np.random.default_rng(5), shell, truth, 50_000)
+    found = [r for r in fitted(y, 3) if r.kind == "rare"]
+    assert len(found) == 1
+    assert found[0].observations == pytest.approx((states == 2).sum(), rel=0.3)
+    visits = (np.diff(states == 2, prepend=False) & (states == 2)).sum()
+    assert found[0].sojourn == pytest.approx((states == 2).sum() / visits, rel=0.3)
+    assert "raises the log likelihood" in found[0].words
+
+
+@pytest.mark.jit
+def test_a_rare_regime_of_a_long_series_is_reported():
+    shell = model_of(rh.Gaussian(), 2)
+    truth = shell.parameters([[0.99998, 0.00002], [0.2, 0.8]], mean=[0, 6], variance=1)
+    y, states = rh.simulate(np.random.default_rng(6), shell, truth, 500_000)
+    found = fitted(y, 2)
+    assert [r.kind for r in found] == ["common", "rare"]
+    assert found[1].share == pytest.approx((states == 1).mean(), rel=0.2)

@@ -1,0 +1,64 @@
+"""The number of states: the true one where the data can tell, none too many, and what is said about it."""
+
+import numpy as np
+import pytest
+from examples import model_of
+
+import rarehmm as rh
+from rarehmm import plots, selection
+from rarehmm.selection import BLOCKS, FOLDS, block_of_each, held_out_densities
+
+
+def rare_series(T=20_000, seed=0):
+    model = model_of(rh.Gaussian(), 3)
+    P = [[0.99, 0.009, 0.001], [0.009, 0.99, 0.001], [0.1, 0.1, 0.8]]
+    truth = model.parameters(P, mean=[-4, 0, 6], variance=1)
+    return model, truth, rh.simulate(np.random.default_rng(seed), model, truth, T)[0]
+
+
+@pytest.mark.jit
+def test_the_true_number_is_chosen_and_more_is_not_supported():
+    found = rh.select_n_components(rare_series()[2], range(1, 5))
+    assert found.best == 3
+    assert [c.supported for c in found.candidates] == [True, True, True, False]
+    assert min(found.candidates, key=lambda c: c.bic).n_states == 3
+    assert [r.kind for r in found.of(3).regimes].count("rare") == 1
+    text = found.describe()
+    assert "<- chosen" in text.splitlines()[3]
+    assert "4 states: no better than fewer" in text
+    assert "state 2 is rare" in text
+    axes = plots.selection(found).axes
+    assert axes[0].get_title() == "held-out observations"
+    assert list(axes[1].lines[0].get_xdata()) == [1, 2, 3, 4]
+
+
+@pytest.mark.jit
+def test_heavy_tails_need_no_second_state_where_the_family_has_them():
+    y = np.random.default_rng(1).standard_t(4, 5000)
+    assert rh.select_n_components(y, [1, 2], family=rh.StudentT(4.0)).best == 1
+
+
+def test_what_is_left_out_is_predicted_by_a_fit_that_has_not_seen_it():
+    model, truth, y = rare_series(T=400)
+    y[17] = np.nan
+    series = rh.Series(y, lengths=[150, 250])
+    block = block_of_each(series)
+    assert np.bincount(block).tolist() == [400 // BLOCKS] * BLOCKS
+    found = held_out_densities(model, truth, series, block, None)
+    assert np.flatnonzero(np.isnan(found)).tolist() == [17]
+    fold = 3
+    rest = y.copy()
+    rest[block % FOLDS == fold] = np.nan
+    other = rh.climb(model, rh.Series(rest, lengths=[150, 250]), truth, steps=selection.STEPS, tolerance=1e-3)
+    expected = rh.predictive_log_density(model, other.parameters, series)
+    mine = (block % FOLDS == fold) & ~np.isnan(y)
+    np.testing.assert_allclose(found[mine], expected[mine])
+
+
+def test_bad_ranges_are_refused():
+    with pytest.raises(ValueError, match="n_components is empty"):
+        rh.select_n_components(np.arange(10.0), [])
+    with pytest.raises(ValueError, match="3 observations and 4 states"):
+        rh.select_n_components(np.arange(3.0), [4])
+    with pytest.raises(ValueError, match="n_states is 0"):
+        rh.select_n_components(np.arange(30.0), [0, 1])
