@@ -64,8 +64,8 @@ def climbed(
 class Search:
     """All ways to K states of a model: ``work`` is the series or a sample of it, ``small`` a smaller one.
 
-    The law of first states is estimated, whatever the model says: stretches of a sample begin anywhere, and EM steps are
-    simpler.
+    The law of first states is estimated, whatever the model says: stretches of a sample begin anywhere, and EM steps
+    are simpler.
     """
 
     def __init__(self, model: Model, series: Series, threads: int | None) -> None:
