@@ -61,7 +61,8 @@ def golden(rng, case, found, series, wanted, both):
         sweeps = int(0.6 * wanted) if case.separated else 40_000 if case.size > 5_000 else 100_000
         draws = [gibbs(rng, mode.model, series, mode.model.unpack(mode.theta), sweeps, threads=1)[200:] for _ in "ab"]
         draws = named(mode, np.array(draws))
-        often = max(1, int(mixing(draws).bulk.min() / wanted))  # as many as the other has: distances then compare
+        enough = mixing(draws).bulk.min() > wanted  # then as many as the other has: distances compare
+        often = max(1, int(draws.shape[0] * draws.shape[1] / wanted)) if enough else 1
         return draws[:, ::often], "Gibbs", mixing(draws[:, ::often]).bulk.min(), None
     chosen = found.method == "importance"
     if chosen or both:

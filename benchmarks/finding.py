@@ -23,7 +23,7 @@ from rarehmm.em import climb, rows
 from rarehmm.initial import find_states
 from rarehmm.labels import from_labels, kmeans_labels
 from rarehmm.passes import decode, smooth
-from rarehmm.regimes import regimes
+from rarehmm.regimes import judge_states
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 
@@ -54,7 +54,7 @@ def transition(K, shares, stay):
 
 
 def gaussian(kind, name, means, shares, stay=0.8, variance=1.0, family=None, scale="variance"):
-    return Case(kind, name, family or rh.Gaussian(), shares, stay, {"mean": means, scale: variance})
+    return Case(kind, name, rh.Gaussian() if family is None else family, shares, stay, {"mean": means, scale: variance})
 
 
 def cases():
@@ -88,6 +88,10 @@ def cases():
             found.append(
                 gaussian("variance only", f"{name}, K = 3", [-4, 4, 4], (percent / 100,), 0.95, [1, 1, factor])
             )
+    for percent in (1, 0.2):
+        name = f"variance / 100, {percent} %"
+        found.append(gaussian("variance only", name, [0, 0], (percent / 100,), 0.95, [1, 0.01]))
+        found.append(gaussian("variance only", f"{name}, K = 3", [-4, 4, 4], (percent / 100,), 0.95, [1, 1, 0.01]))
     full, diagonal = rh.MultivariateGaussian(2), rh.MultivariateGaussian(2, diagonal=True)
     tilted, round_ = np.array([[1, 0.9], [0.9, 1]]), np.eye(2)
     for percent in (0.5, 0.05):
@@ -179,17 +183,37 @@ def without_rare(rng, T=50_000):
     t = np.arange(T)
     day, week = np.sin(2 * np.pi * t / 1440), np.sin(2 * np.pi * t / 10080)
     levels = 6.0 * np.repeat(rng.integers(0, 2, T // 100), 100)
+
+    def along(phi, noise):
+        return lfilter([1], [1, -phi], noise)
+
+    garch, h = rng.normal(size=T), 1.0
+    for i in range(T):
+        garch[i] *= np.sqrt(h)
+        h = 0.05 + 0.1 * garch[i] ** 2 + 0.85 * h
     return {
         "Gaussian noise": rng.normal(size=T),
         "Student-t noise, nu = 3": rng.standard_t(3, T),
         "Student-t noise, nu = 5": rng.standard_t(5, T),
         "Laplace noise": rng.laplace(size=T),
         "log-normal noise": np.exp(0.5 * rng.normal(size=T)),
-        "autoregression, .9": lfilter([1], [1, -0.9], rng.normal(size=T)),
+        "autoregression, .9": along(0.9, rng.normal(size=T)),
+        "autoregression, .5, Student-t noise": along(0.5, rng.standard_t(3, T)),
+        "log-normal autoregression, .5": np.exp(0.5 * along(0.5, rng.normal(size=T))),
+        "random walk": np.cumsum(rng.normal(size=T)),
+        "GARCH(1, 1)": garch,
+        "stochastic volatility": np.exp(along(0.98, 0.15 * rng.normal(size=T)) / 2) * rng.normal(size=T),
         "daily wave": 3 * day + rng.normal(size=T),
+        "daily peaks": 4 * np.maximum(day, 0) ** 9 + rng.normal(size=T),
         "daily and weekly waves, Student-t noise": 2 * day + week + rng.standard_t(3, T),
         "daily wave of the variance": (1.5 + day) * rng.normal(size=T),
         "two levels, Student-t noise": levels + rng.standard_t(4, T),
+        "counts: Poisson": rng.poisson(3.0, T).astype(float),
+        "counts: daily wave": rng.poisson(np.exp(1 + day)).astype(float),
+        "counts: negative binomial": rng.negative_binomial(0.5, 0.1, T).astype(float),
+        "counts: log-normal rate, autoregression .8": rng.poisson(np.exp(0.5 * along(0.8, rng.normal(size=T)))).astype(
+            float
+        ),
     }
 
 
@@ -197,11 +221,12 @@ def invented(name, seed):
     """Rare regimes reported for a series that has none, with two, three and four states."""
     warnings.simplefilter("ignore")
     series = rh.Series(without_rare(np.random.default_rng([seed, 6]))[name])
+    family = rh.Poisson() if name.startswith("counts") else rh.Gaussian()
     kinds = {}
     for K in (2, 3, 4):
-        model = rh.Model(rh.Gaussian(), K, rh.default_priors(rh.Gaussian(), K, series))
+        model = rh.Model(family, K, rh.default_priors(family, K, series))
         mode = rh.find_mode(model, series, threads=1)
-        found = regimes(mode.model, mode.model.unpack(mode.theta), series, threads=1)
+        found = judge_states(mode.model, mode.model.unpack(mode.theta), series, threads=1)
         kinds[K] = sorted(r.kind for r in found if r.kind != "common")
     return {"name": name, "seed": seed, "kinds": kinds, "invented": any("rare" in k for k in kinds.values())}
 
@@ -305,7 +330,7 @@ def main():
     ask = argparse.ArgumentParser()
     ask.add_argument("--sets", type=int, default=3)
     ask.add_argument("--first", type=int, default=500, help="first seed")
-    ask.add_argument("--nothing", type=int, default=2, help="series of each kind without a rare state")
+    ask.add_argument("--nothing", type=int, default=1, help="series of each kind without a rare state")
     ask.add_argument("--kinds", nargs="*", default=None)
     ask.add_argument("--no-peers", action="store_true")
     ask.add_argument("--out", default=str(RESULTS / "finding.json"))

@@ -1,9 +1,12 @@
 """rarehmm: Bayesian hidden Markov models for very long series whose interesting regime is rare."""
 
+from typing import TYPE_CHECKING, Any
+
 from rarehmm.chains import run
 from rarehmm.em import Climb, climb
 from rarehmm.emissions.gaussian import Gaussian
 from rarehmm.emissions.multivariate_gaussian import MultivariateGaussian
+from rarehmm.emissions.negative_binomial import NegativeBinomial
 from rarehmm.emissions.poisson import Poisson
 from rarehmm.emissions.student_t import StudentT
 from rarehmm.exact import gibbs, hmc, langevin, metropolis_langevin
@@ -22,9 +25,10 @@ from rarehmm.passes import (
     smooth,
 )
 from rarehmm.pool import Pool
-from rarehmm.posterior import Draws, in_order
+from rarehmm.posterior import Draws, Posterior, in_order
+from rarehmm.prediction import Forecast, Stream
 from rarehmm.priors import Dirichlet, Flat, Gamma, InverseGamma, Normal
-from rarehmm.regimes import Regime, regimes
+from rarehmm.regimes import Regime, judge_states
 from rarehmm.samplers import DivergedError
 from rarehmm.selection import Selection, select_n_components
 from rarehmm.series import Series
@@ -33,7 +37,20 @@ from rarehmm.transitions import AdditiveLogRatio, ExpandedMean, stationary
 from rarehmm.variational import GaussianApproximation, ascend, gaussian_approximation
 from rarehmm.windows import Windows
 
+if TYPE_CHECKING:
+    from rarehmm.estimator import RareHMM
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """scikit-learn takes a second to import, and is needed by one class only."""
+    if name == "RareHMM":
+        from rarehmm.estimator import RareHMM
+
+        return RareHMM
+    raise AttributeError(f"module 'rarehmm' has no attribute {name!r}")
+
 
 __all__ = [
     "AdditiveLogRatio",
@@ -44,6 +61,7 @@ __all__ = [
     "ExpandedMean",
     "Expectations",
     "Flat",
+    "Forecast",
     "Gamma",
     "Gaussian",
     "GaussianApproximation",
@@ -52,14 +70,18 @@ __all__ = [
     "Mode",
     "Model",
     "MultivariateGaussian",
+    "NegativeBinomial",
     "Normal",
     "Parameters",
     "Poisson",
     "Pool",
+    "Posterior",
     "Priors",
+    "RareHMM",
     "Regime",
     "Selection",
     "Series",
+    "Stream",
     "StudentT",
     "Windows",
     "ascend",
@@ -75,6 +97,7 @@ __all__ = [
     "in_order",
     "infer",
     "joint_log_density",
+    "judge_states",
     "langevin",
     "log_likelihood",
     "log_posterior",
@@ -82,7 +105,6 @@ __all__ = [
     "no_priors",
     "paper_priors",
     "predictive_log_density",
-    "regimes",
     "run",
     "select_n_components",
     "simulate",

@@ -111,6 +111,20 @@ def climb(
     if steps < 1:
         raise ValueError(f"steps is {steps}; at least one is needed.")
     check_learnable(model.family, model.n_states, series)
+    return em_steps(model, series, start, steps, tolerance, free_start, threads, watch)
+
+
+def em_steps(
+    model: Model,
+    series: Series,
+    start: Parameters,
+    steps: int,
+    tolerance: float,
+    free_start: bool = False,
+    threads: int | None = None,
+    watch: Callable[[int, float], None] | None = None,
+) -> Climb:
+    """The same on any series, also a part of one in which nothing changes."""
     model = replace(model, coordinates=AdditiveLogRatio())
     here, best, trace = start, start, []
     for step in range(steps):
@@ -131,6 +145,11 @@ def climb(
             return Climb(here, trace[-1], np.array(trace), True)
         if step < steps - 1:
             here = m_step(model, here, found)
+            try:
+                model.check_parameters(here)
+            except ValueError as error:
+                warnings.warn(f"a state has collapsed: {error}", RuntimeWarning, stacklevel=2)
+                return Climb(best, trace[-1], np.array(trace), False)
             if free_start:
                 here = here._replace(start=found.first / found.first.sum())
     return Climb(best, trace[-1], np.array(trace), False)

@@ -52,6 +52,7 @@ from rarehmm.samplers.baoab import Baoab
 from rarehmm.series import Array, Series
 from rarehmm.windows import Windows
 
+METHODS = ("auto", "chain", "importance", "hmc", "laplace", "map")
 BUFFERS = (2, 5, 10, 20)
 HALF_WIDTH = 2
 MEMORY = 4 << 20  # bytes of windows gathered together: they stay in the cache
@@ -92,15 +93,19 @@ def infer(
     method: str = "auto",
     threads: int | None = None,
 ) -> Inference:
-    """The posterior by the decision rule, or by ``method``: "chain", "importance" or "hmc"; ``wanted`` effective draws.
+    """The posterior by the decision rule, or by ``method``: "chain", "importance", "hmc", "laplace" (the Gaussian at
+    the mode) or "map" (the mode alone, once); ``wanted`` effective draws.
 
     Without a ``start`` states are found in the data.  A posterior that is not to be trusted comes with a warning.
     """
-    if method not in ("auto", "chain", "importance", "hmc"):
-        raise ValueError(f"method is {method!r}; it must be 'auto', 'chain', 'importance' or 'hmc'.")
+    if method not in METHODS:
+        raise ValueError(f"method is {method!r}; it must be one of {', '.join(METHODS)}.")
     if not 1 <= wanted < np.inf:
         raise ValueError(f"wanted is {wanted}; the number of effective draws must be finite, and 1 at least.")
     mode = find_mode(model, series, start, threads=threads)
+    if method == "map":
+        theta = named(mode, mode.theta[None, None])
+        return Inference(mode, theta, method, ["the mode was asked for"], [check_states(mode, series, threads)])
     if method == "auto" and mode.others:
         found = stacked(rng, mode, series, wanted, threads)
     elif method in ("auto", "chain"):
@@ -108,6 +113,8 @@ def infer(
     elif method == "importance":
         weighted = adaptive_importance(rng, Roots(mode, series, threads), wanted)
         found = of_weights(rng, mode, weighted, ["importance sampling was asked for"], check_weights(weighted, wanted))
+    elif method == "laplace":
+        found = by_laplace(rng, mode, series, wanted, threads)
     else:
         draws, checks = by_hmc(rng, mode, series, wanted, threads)
         found = Inference(mode, draws, method, ["Hamiltonian Monte Carlo was asked for"], checks)
@@ -156,6 +163,21 @@ def by_rule(
         warnings.warn("the posterior is badly identified: " + verdict(checks), RuntimeWarning, stacklevel=3)
     draws, checks = by_hmc(rng, mode, series, wanted, threads)
     return Inference(mode, draws, "hmc", why, [near, *checks])
+
+
+def by_laplace(
+    rng: np.random.Generator, mode: Mode, series: Series, wanted: float, threads: int | None, chains: int = 4
+) -> Inference:
+    """Draws from the Gaussian at the mode; good if importance sampling says that the posterior nearly is one."""
+    share = laplace_importance(rng, Roots(mode, series, threads)).last_share
+    words = "effective share of points of the Laplace approximation"
+    size = max(25, int(np.ceil(wanted / chains)))
+    draws = mode.theta + rng.standard_normal((chains, size, len(mode.theta))) @ mode.factor.T
+    checks = [
+        Check("nearly Gaussian", share, share >= NEARLY_GAUSSIAN, words),
+        Check("effective draws", float(chains * size), True, "they are independent"),
+    ]
+    return Inference(mode, draws, "laplace", ["the Laplace approximation was asked for"], checks)
 
 
 def of_weights(

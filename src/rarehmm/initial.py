@@ -20,7 +20,7 @@ from scipy.ndimage import uniform_filter1d
 from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp
 
-from rarehmm.em import Climb, climb
+from rarehmm.em import Climb, em_steps
 from rarehmm.emissions import columns, constant
 from rarehmm.labels import all_rows, clusters, from_labels, kmeans_labels
 from rarehmm.model import Model, Parameters
@@ -33,7 +33,8 @@ SAMPLE = 100_000  # observations of the smaller sample
 LONG = 1_000_000  # observations beyond which a sample is all that is looked at closely
 PLACES = 1000  # surprising observations whose surroundings a sample holds
 AROUND = 25  # observations on both sides of them
-FEWEST = 3  # bases from which states are added: K - 1, K - 2, K - 3 states
+SPANS = (10, 100)  # observations over which a series may be quiet
+BASES = 3  # numbers of states from which others are added: K - 1, K - 2, K - 3
 
 
 def find_states(model: Model, series: Series, *, threads: int | None = None) -> list[Climb]:
@@ -58,7 +59,7 @@ def climbed(
     """A few EM steps; a state that collapses has a poor log posterior to show, and no warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        return climb(model, series, start, steps=steps, tolerance=1e-3, free_start=free_start, threads=threads)
+        return em_steps(model, series, start, steps, 1e-3, free_start, threads)
 
 
 class Search:
@@ -90,53 +91,60 @@ class Search:
     def best(self) -> list[Parameters]:
         """The best parameters, and the best ones that are elsewhere, if any."""
         K = self.model.n_states
-        found = [self.climb(self.model, from_labels(self.model, self.small, kmeans_labels(self.small, K)), 16)]
+        found = [self.climb(self.model, self.clustered(self.model), 16)]
         if K > 1:
             with contextlib.suppress(ValueError):  # too few different values for it
                 labels = roughness_labels(self.small, K)
                 found.append(self.climb(self.model, from_labels(self.model, self.small, labels), 16))
-        for base in range(K - 1, max(0, K - 1 - FEWEST), -1):
+        for base in range(K - 1, max(0, K - 1 - (BASES if K < 5 else BASES - 1)), -1):
             fewer = self.with_states(base)
-            fit = self.climb(fewer, from_labels(fewer, self.small, kmeans_labels(self.small, base)), 10)
+            fit = self.climb(fewer, self.clustered(fewer), 10)
             for _ in range(base, K):
                 fit = self.with_one_more(fit.parameters)
             found.append(fit)
         found.sort(key=lambda c: -c.log_posterior)
-        second = found[1:2]
+        first, second = found[0], found[1:2]
         for c in found[1:]:  # one that is elsewhere and nearly as high tells more than one on the same way
-            if found[0].log_posterior - c.log_posterior < 100 and distance(found[0].parameters, c.parameters)[0] > 0.3:
+            near = first.log_posterior - c.log_posterior < 100
+            if near and distance(self.model, first.parameters, c.parameters)[0] > 0.3:
                 second = [c]
                 break
-        return [self.climb(self.model, c.parameters, 30).parameters for c in [found[0], *second]]
+        return [self.climb(self.model, c.parameters, 30).parameters for c in [first, *second]]
+
+    def clustered(self, model: Model) -> Parameters:
+        """Parameters from k-means clusters."""
+        return from_labels(model, self.small, kmeans_labels(self.small, model.n_states))
 
     def with_one_more(self, fit: Parameters) -> Climb:
-        """The best way to add a state to a fit."""
+        """The best way to add a state to a fit: all candidates climb two steps, the best four ten."""
         K = len(fit.phi) + 1
         fewer, model = self.with_states(K - 1), self.with_states(K)
-        found = [
-            self.climb(model, with_state(model, fit, seeds, len(self.work)), 6)
-            for seeds in surprising(fewer, fit, self.work, self.threads)
-        ]
-        for labels in splits(fewer, fit, self.small):
-            found.append(self.climb(model, from_labels(model, self.small, labels), 10))
-        if not found:
-            found = [self.climb(model, from_labels(model, self.small, kmeans_labels(self.small, K)), 10)]
-        return max(found, key=lambda c: c.log_posterior)
+        T = len(self.work)
+        starts = [with_state(model, fit, seeds, T) for seeds in surprising(fewer, fit, self.work, self.threads)]
+        starts += [with_state(model, fit, seeds, T, least=1e-6) for seeds in quiet(self.work)]
+        starts += [from_labels(model, self.small, labels) for labels in splits(fewer, fit, self.small)]
+        found = [self.climb(model, start, 2) for start in starts or [self.clustered(model)]]
+        found = sorted(found, key=lambda c: -c.log_posterior)[:4]
+        return max((self.climb(model, c.parameters, 8) for c in found), key=lambda c: c.log_posterior)
 
 
 def by_first_states(model: Model, fit: Parameters, series: Series, threads: int | None) -> Parameters:
     """A fit with its states renamed so that the first ones of sequences suit the start that the model is given."""
-    first = expectations(replace(model, start=None), fit, series, threads=threads).first
+    free = replace(model, start=None)
+    first = expectations(free, free.natural(fit.phi, fit.transition), series, threads=threads).first
     start = np.maximum(np.asarray(model.start, dtype=float), 1e-9)
     order = linear_sum_assignment(-np.log(start)[:, None] * first)[1]  # state k was order[k]
     return model.natural(fit.phi[order], fit.transition[np.ix_(order, order)])
 
 
-def distance(one: Parameters, other: Parameters) -> tuple[float, IntArray]:
-    """How far apart the emissions of two points are, relative to their size, at the best renaming of the states of the
-    other, which is returned as well."""
-    scale = np.abs(one.phi).mean(0) + one.phi.std(0)
-    apart = (np.abs(one.phi[:, None] - other.phi[None]) / scale).max(-1)
+def distance(model: Model, one: Parameters, other: Parameters) -> tuple[float, IntArray]:
+    """How far apart the emissions of two points are, relative to how far states are apart (positive parameters by their
+    logarithms), at the best renaming of the states of the other, which is returned as well."""
+    positive = np.array([p.support == "positive" for p in model.family.parameters])
+    first, second = (np.where(positive, np.log(np.where(positive, p.phi, 1.0)), p.phi) for p in (one, other))
+    scale = np.concatenate([first, second]).std(0)
+    scale = np.where(positive, np.maximum(scale, 1.0), np.where(scale > 0, scale, 1.0))
+    apart = (np.abs(first[:, None] - second[None]) / scale).max(-1)
     order = linear_sum_assignment(apart)[1]
     return float(apart[np.arange(len(order)), order].max()), order
 
@@ -144,7 +152,7 @@ def distance(one: Parameters, other: Parameters) -> tuple[float, IntArray]:
 # ---------------------------------------------------------------- samples of a long series
 def pieces(series: Series, size: int, count: int = 10) -> Series:
     """A few evenly spaced pieces of a long series, of about ``size`` observations together; a short one as it is."""
-    if len(series) <= 2 * size:
+    if len(series) <= size:
         return series
     length = size // count
     first = np.linspace(0, len(series) - length, count).astype(int)
@@ -163,7 +171,7 @@ def sample(series: Series, places: IntArray, size: int) -> Series:
     """Evenly spaced pieces of a long series, of about ``size`` observations together, and the surroundings of some
     ``places``; a short one as it is."""
     T, count = len(series), 10
-    if 2 * size >= T:
+    if size >= T:
         return series
     even = np.linspace(0, T - size // count, count).astype(int)
     low = np.concatenate([even, np.maximum(places - AROUND, 0)])
@@ -177,8 +185,8 @@ def sample(series: Series, places: IntArray, size: int) -> Series:
 def most_surprising(model: Model, fit: Parameters, series: Series, threads: int | None) -> IntArray:
     """Where the observations lie (PLACES,) that a fit expects least: given those before them, or, in a series so long
     that this would take too much time, given nothing."""
-    if len(series) <= 2 * LONG:
-        return largest(-predictive_log_density(model, fit, series, threads=threads), PLACES)
+    if len(series) <= LONG:
+        return largest(surprises(model, fit, series, threads), PLACES)
     point, kept, values = prepared(model, fit), np.empty(0, dtype=np.int64), np.empty(0)
     for first, y in series.strides():
         logs = densities(model, point, y) + constant(model.family, y)[:, None]
@@ -197,26 +205,56 @@ def largest(values: Array, count: int) -> IntArray:
     return np.asarray(found[np.argsort(-values[found], kind="stable")])
 
 
+def surprises(model: Model, fit: Parameters, series: Series, threads: int | None) -> Array:
+    """Minus the log density (T,) of each observation given those before it; least where it is missing."""
+    out = -predictive_log_density(model, fit, series, threads=threads)
+    for first, y in series.strides():
+        out[first : first + len(y)][np.isnan(y).any(1)] = -np.inf
+    return out
+
+
 # ---------------------------------------------------------------- candidates
 def surprising(model: Model, parameters: Parameters, series: Series, threads: int | None) -> list[Array]:
     """Groups (n, D) of observations that a fit did not expect: the most surprising ones, by share, in two clusters."""
     y, seen = all_rows(series)
-    surprise = np.where(seen, -predictive_log_density(model, parameters, series, threads=threads), -np.inf)
+    surprise = surprises(model, parameters, series, threads)
     counts = [min(max(int(share * len(y)), 4), int(seen.sum())) for share in SHARES]
     order = largest(surprise, max(counts))
     groups = []
     for count in dict.fromkeys(counts):
-        values = y[order[:count]]
-        if len(values) >= 8 and len(np.unique(values, axis=0)) > 1:
-            labels = clusters(values, 2)
-            groups += [values[labels == side] for side in (0, 1)]
-        else:
-            groups.append(values)
+        groups += in_two(y[order[:count]])
     return [values for values in groups if len(values) >= 3]
 
 
-def with_state(model: Model, fit: Parameters, seeds: Array, T: int) -> Parameters:
-    """The states of a fit and one more, on the observations ``seeds`` (n, D), entered as often as its share of T."""
+def quiet(series: Series) -> list[Array]:
+    """Groups (n, D) of observations that vary least with those around them, by share, in two clusters each."""
+    y, seen = all_rows(series)
+    scale = np.array([[s.mean, max(np.sqrt(s.variance), 1e-300)] for s in series.summaries]).T
+    z = np.where(seen[:, None], (y - scale[0]) / scale[1], 0.0)
+    groups = []
+    for span in (s for s in SPANS if len(y) >= 10 * s):
+        mean = uniform_filter1d(z, span, axis=0, mode="nearest")
+        rough = (uniform_filter1d(z * z, span, axis=0, mode="nearest") - mean**2).sum(1)
+        rough[~seen | (uniform_filter1d(seen.astype(float), span, mode="nearest") < 0.999)] = np.inf
+        for share in SHARES[1:3]:
+            values = y[largest(-rough, max(int(share * len(y)), 8))]
+            groups += in_two(values[np.isfinite(values).all(1)])
+    return [values for values in groups if len(values) >= 3]
+
+
+def in_two(values: Array) -> list[Array]:
+    """Rows (n, D) in two clusters, if there are enough of them."""
+    if len(values) < 8 or len(np.unique(values, axis=0)) < 2:
+        return [values]
+    labels = clusters(values, 2)
+    return [values[labels == side] for side in (0, 1)]
+
+
+def with_state(model: Model, fit: Parameters, seeds: Array, T: int, least: float = 0.25) -> Parameters:
+    """The states of a fit and one more, on the observations ``seeds`` (n, D), entered as often as its share of T.
+
+    Its positive parameters are at least ``least`` of the smallest of the others.
+    """
     family: Any = model.family
     K, middle = model.n_states, np.median(seeds, axis=0)
     spread = 3 * 1.4826 * np.median(np.abs(seeds - middle), axis=0)
@@ -224,7 +262,7 @@ def with_state(model: Model, fit: Parameters, seeds: Array, T: int) -> Parameter
     core = core if len(core) > 1 else seeds
     new = family.estimate(core[:, 0] if columns(family) == 1 else core, np.ones(len(core)))
     positive = np.array([p.support == "positive" for p in family.parameters])
-    new = np.where(positive, np.maximum(new, 0.25 * fit.phi.min(0)), new)
+    new = np.where(positive, np.maximum(new, least * fit.phi.min(0)), new)
     share = len(seeds) / T
     transition = np.empty((K, K))
     transition[:-1, :-1], transition[:-1, -1] = fit.transition * (1 - share), share

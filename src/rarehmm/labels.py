@@ -150,9 +150,9 @@ def from_labels(model: Model, series: Series, labels: IntArray) -> Parameters:
         if len(mine) == 0:
             raise ValueError(f"no observation has the label {k}; each of the {K} states needs some.")
         phi[k] = family.estimate(mine[:, 0] if columns(family) == 1 else mine, np.ones(len(mine)))
-    floor = np.array([1e-6 * series.summaries[np.min(p.column)].variance for p in family.parameters])
+    floor = np.array([1e-9 * series.summaries[np.min(p.column)].variance for p in family.parameters])
     positive = np.array([p.support == "positive" for p in family.parameters])
-    phi = np.where(positive & (phi <= 0), np.maximum(floor, 1e-300), phi)
+    phi = np.where(positive, np.maximum(phi, floor), phi)
     pairs = np.zeros((K, K)) + 1e-3  # never seen is not impossible
     inside = np.ones(len(x), dtype=bool)
     inside[series.bounds[:-1]] = False

@@ -168,7 +168,7 @@ def is_other(mode: Mode, series: Series, candidate: Climb, threads: int | None =
     if mode.log_posterior - candidate.log_posterior > 10:
         return False
     there = candidate.parameters
-    order = distance(mode.model.unpack(mode.theta), there)[1]
+    order = distance(mode.model, mode.model.unpack(mode.theta), there)[1]
     if not mode.model.exchangeable:
         order = np.arange(mode.model.n_states)
     renamed = mode.model.natural(there.phi[order], rows(there.transition)[np.ix_(order, order)])

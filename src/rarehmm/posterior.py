@@ -1,11 +1,26 @@
-"""Draws in their own units, with their states in a stable order."""
+"""Draws in their own units, with their states in a stable order: arrays, a table, ArviZ, a file."""
 
-from typing import NamedTuple
+import importlib
+import json
+import math
+import os
+import pathlib
+import tempfile
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rarehmm.model import Model
-from rarehmm.series import Array
+from rarehmm import priors as all_priors
+from rarehmm.diagnostics import Check, verdict
+from rarehmm.emissions import families
+from rarehmm.inference import Inference
+from rarehmm.mode import naming
+from rarehmm.model import Model, Parameters, Priors
+from rarehmm.series import Array, IntArray
+from rarehmm.transitions import stationary
+
+FORMAT = 1  # of saved files
 
 
 class Draws(NamedTuple):
@@ -22,8 +37,211 @@ def in_order(model: Model, theta: Array, parameter: int = 0) -> Draws:
     does not change when states are renamed, so each draw may be renamed on its own.
     """
     phi, transition = model.unpack_all(theta)
-    order = np.argsort(phi[..., parameter], axis=-1, kind="stable")  # (..., K)
-    rows = np.take_along_axis(transition, order[..., :, None], axis=-2)
+    return reordered(Draws(phi, transition), np.argsort(phi[..., parameter], axis=-1, kind="stable"))
+
+
+def reordered(draws: Draws, order: IntArray) -> Draws:
+    """Draws with state k what state order[..., k] was."""
+    rows = np.take_along_axis(draws.transition, order[..., :, None], axis=-2)
     return Draws(
-        np.take_along_axis(phi, order[..., None], axis=-2), np.take_along_axis(rows, order[..., None, :], axis=-1)
+        np.take_along_axis(draws.phi, order[..., None], axis=-2), np.take_along_axis(rows, order[..., None, :], axis=-1)
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Equally weighted draws of the posterior of a model.
+
+    Attributes
+    ----------
+    model
+        The model; its states are those of the draws.
+    phi
+        Parameters of the emissions, (chains, draws, K, P), in their own units.
+    transition
+        Transition matrices, (chains, draws, K, K).
+    method, why
+        How they were drawn, and the reasons for it.
+    checks
+        What was checked; ``verdict`` is the whole in a sentence.
+
+    States are in ascending order of the parameter that tells them apart best: the mean, where means differ.
+    """
+
+    model: Model
+    phi: Array
+    transition: Array
+    method: str
+    why: list[str] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        K, P = self.model.n_states, len(self.model.family.parameters)
+        for name, values, shape in (("phi", self.phi, (K, P)), ("transition", self.transition, (K, K))):
+            if values.ndim != 4 or values.shape[2:] != shape or values.shape[:2] != self.phi.shape[:2]:
+                raise ValueError(f"{name} has shape {values.shape}; (chains, draws, {shape[0]}, {shape[1]}) is needed.")
+
+    def __repr__(self) -> str:
+        chains, draws, K, _ = self.phi.shape
+        return f"Posterior({chains} x {draws} draws of {K} states of {self.model.name} by {self.method})"
+
+    @classmethod
+    def of(cls, found: Inference) -> "Posterior":
+        """The posterior that ``infer`` found, its states in order (as given, where a start tells them apart)."""
+        model = found.mode.model
+        draws = Draws(*model.unpack_all(found.theta))
+        if model.exchangeable:
+            draws = reordered(draws, np.broadcast_to(naming(found.mode)[1], draws.phi.shape[:-1]))
+        return cls(model, *draws, found.method, found.why, found.checks)
+
+    # ------------------------------------------------------------ what people report
+    @property
+    def verdict(self) -> str:
+        return verdict(self.checks)
+
+    @property
+    def occupancy(self) -> Array:
+        """Share of the time spent in each state in the long run, (chains, draws, K)."""
+        flat = self.transition.reshape(-1, *self.transition.shape[2:])
+        return np.array([stationary(P) for P in flat]).reshape(self.transition.shape[:3])
+
+    @property
+    def sojourn(self) -> Array:
+        """Expected length of a visit, (chains, draws, K)."""
+        return 1 / np.maximum(1 - np.diagonal(self.transition, axis1=-2, axis2=-1), 1e-300)
+
+    @property
+    def return_time(self) -> Array:
+        r"""Expected time from the start of a visit to the start of the next, (chains, draws, K).
+
+        .. math:: 1 / \pi_k (1 - P_{kk})
+        """
+        return np.asarray(self.sojourn / np.maximum(self.occupancy, 1e-300))
+
+    @property
+    def mean(self) -> Parameters:
+        """Means over all draws, as parameters of the model."""
+        return self.model.natural(self.phi.mean((0, 1)), self.transition.mean((0, 1)))
+
+    def points(self, count: int) -> list[Parameters]:
+        """``count`` of the draws, evenly spaced, as parameters of the model."""
+        phi, transition = (a.reshape(-1, *a.shape[2:]) for a in (self.phi, self.transition))
+        chosen = np.linspace(0, len(phi) - 1, min(count, len(phi))).astype(int)
+        return [self.model.natural(phi[i], transition[i]) for i in chosen]
+
+    @property
+    def quantities(self) -> dict[str, Array]:
+        """All that is reported, by name: (chains, draws, K), transitions (chains, draws, K, K)."""
+        emission = {p.name: self.phi[..., i] for i, p in enumerate(self.model.family.parameters)}
+        return {
+            **emission,
+            "transition": self.transition,
+            "occupancy": self.occupancy,
+            "sojourn": self.sojourn,
+            "return_time": self.return_time,
+        }
+
+    def summary(self, probability: float = 0.9) -> Any:
+        """A pandas table: mean, standard deviation and central interval of everything that is reported, with the
+        effective number of draws and R-hat."""
+        import pandas as pd
+
+        if not 0 < probability < 1:
+            raise ValueError(f"probability is {probability}; it must lie between 0 and 1.")
+        arviz, rows = importlib.import_module("arviz"), {}
+        low, high = (1 - probability) / 2, (1 + probability) / 2
+        for name, values in self.quantities.items():
+            for index in np.ndindex(values.shape[2:]):
+                x = values[(..., *index)]
+                chains = x if len(x) > 1 else x[:, : x.shape[1] // 2 * 2].reshape(2, -1)
+                constant = bool((x == x.flat[0]).all())
+                rows[f"{name}[{', '.join(map(str, index))}]"] = [
+                    x.mean(), x.std(), *np.quantile(x, [low, high]),
+                    math.nan if constant else float(arviz.ess(x)), math.nan if constant else float(arviz.rhat(chains)),
+                ]  # fmt: skip
+        names = ["mean", "sd", f"{low:.1%}", f"{high:.1%}", "ess", "r_hat"]
+        return pd.DataFrame.from_dict(rows, orient="index", columns=names)
+
+    # ------------------------------------------------------------ ArviZ and files
+    def to_arviz(self) -> Any:
+        """An ArviZ InferenceData with dimensions chain, draw, state and state_to."""
+        arviz = importlib.import_module("arviz")
+        dims = {name: ["state"] for name in self.quantities} | {"transition": ["state", "state_to"]}
+        states = np.arange(self.model.n_states)
+        attributes = {"rarehmm": json.dumps(self._described())}
+        return arviz.from_dict(
+            posterior=self.quantities,
+            dims=dims,
+            coords={"state": states, "state_to": states},
+            attrs=attributes,
+            posterior_attrs=attributes,
+        )
+
+    def _described(self) -> dict[str, Any]:
+        model = self.model
+        return {
+            "format": FORMAT,
+            "family": described(model.family),
+            "priors": [described(p) for p in model.priors.emission],
+            "concentration": model.priors.transition.concentration,
+            "start": None if model.start is None else list(model.start),
+            "method": self.method,
+            "why": self.why,
+            "checks": [[c.name, float(c.value), bool(c.good), c.words, c.note] for c in self.checks],
+        }
+
+    def save(self, path: str | pathlib.Path) -> None:
+        """One netCDF file, which ArviZ opens too; written whole or not at all."""
+        path = pathlib.Path(path)
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"{path.parent} is not a folder; make it first.")
+        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+        os.close(handle)
+        try:
+            self.to_arviz().to_netcdf(name)
+            os.replace(name, path)
+        except BaseException:
+            pathlib.Path(name).unlink(missing_ok=True)
+            raise
+
+    @classmethod
+    def load(cls, path: str | pathlib.Path, family: Any = None) -> "Posterior":
+        """A posterior that was saved; ``family`` if it is one of your own.  Nothing in the file is executed."""
+        path = pathlib.Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is not there.")
+        try:
+            group = importlib.import_module("arviz").from_netcdf(path, engine="h5netcdf").posterior.load()
+            told = json.loads(group.attrs["rarehmm"])
+            version = int(told["format"])
+        except Exception as error:
+            raise ValueError(f"{path} is not a posterior that rarehmm saved, or is damaged ({error}).") from None
+        if version > FORMAT:
+            raise ValueError(f"{path} has format {version}; this version of rarehmm reads up to {FORMAT}. Update it.")
+        try:
+            family = restored(told["family"], families()) if family is None else family
+            emission = tuple(restored(p, vars(all_priors)) for p in told["priors"])
+            start = None if told["start"] is None else np.array(told["start"])
+            priors = Priors(emission, all_priors.Dirichlet(told["concentration"]))
+            model = Model(family, group.sizes["state"], priors, start)
+            phi = np.stack([group[p.name].values for p in family.parameters], axis=-1)
+            checks = [Check(*c) for c in told["checks"]]
+            return cls(model, phi, group["transition"].values, told["method"], told["why"], checks)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} is damaged, or of a family that is not known here ({error}).") from None
+
+
+def described(thing: Any) -> list[Any]:
+    """A family or a prior as data: the name of its class, and its settings."""
+    if hasattr(thing, "settings"):
+        return [thing.settings[0], *thing.settings[1]]
+    return [type(thing).__name__, *(float(v) if isinstance(v, float | np.floating) else v for v in thing)]
+
+
+def restored(told: list[Any], known: dict[str, Any]) -> Any:
+    """The family or prior that was described, out of known classes."""
+    name, *settings = told
+    classes = {c.__name__: c for c in known.values() if isinstance(c, type) and issubclass(c, tuple)}
+    if name not in classes:
+        raise ValueError(f"{name} is not among {', '.join(sorted(classes))}; pass family=")
+    return classes[name](*settings)

@@ -1,13 +1,128 @@
-r"""Log predictive densities of held-out observations under draws of the posterior."""
+r"""What a posterior says about a series: states, what comes next, and the density of held-out observations.
+
+Everything is averaged over draws of the posterior (``points``, a list of parameters); one point is a list of one.
+"""
+
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import logsumexp
 
 from rarehmm.emissions import columns, constant, log_density, prepare
-from rarehmm.model import Model
+from rarehmm.model import Model, Parameters
+from rarehmm.passes import filter_states, log_likelihood, smooth
 from rarehmm.posterior import Draws
-from rarehmm.series import Array
+from rarehmm.series import Array, IntArray, Series
+from rarehmm.simulation import simulate
 from rarehmm.transitions import stationary
+
+
+# ---------------------------------------------------------------- states
+def state_probabilities(
+    model: Model, points: list[Parameters], series: Series, *, causal: bool = False, threads: int | None = None
+) -> Array:
+    """Probabilities (T, K) of the states given the whole series, or (``causal``) given the past and the present."""
+    function = filter_states if causal else smooth
+    total = np.zeros((len(series), model.n_states))
+    for point in points:
+        total += function(model, point, series, threads=threads)
+    return total / len(points)
+
+
+def log_score(model: Model, points: list[Parameters], series: Series, *, threads: int | None = None) -> float:
+    r"""Log density of a series, :math:`\log \frac 1 Z \sum_z p(y \mid \theta_z)`."""
+    values = [log_likelihood(model, point, series, threads=threads) for point in points]
+    return float(logsumexp(values) - np.log(len(values)))
+
+
+# ---------------------------------------------------------------- streams
+class Stream(NamedTuple):
+    """Where a stream stands: ``law`` (Z, K), the law of its present state under each of Z points, and the number of
+    observations seen; None before the first."""
+
+    law: Array | None = None
+    seen: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, for JSON."""
+        return {"law": None if self.law is None else self.law.tolist(), "seen": self.seen}
+
+    @classmethod
+    def from_dict(cls, told: dict[str, Any]) -> "Stream":
+        return cls(None if told["law"] is None else np.array(told["law"], dtype=float), int(told["seen"]))
+
+    @property
+    def probability(self) -> Array:
+        """Of each state now (K,), averaged over points."""
+        if self.law is None:
+            raise ValueError("the stream has seen no observation yet.")
+        return np.asarray(self.law.mean(0))
+
+
+def update(model: Model, points: list[Parameters], stream: Stream, y: npt.ArrayLike) -> Stream:
+    """The stream after one more observation, a number or D of them; NaN for one that is missing.
+
+    K^2 operations for each point.  It says the same as ``state_probabilities(causal=True)`` on all of the series.
+    """
+    row = np.atleast_1d(np.asarray(y, dtype=float))
+    if row.shape != (columns(model.family),):
+        raise ValueError(f"y has shape {np.shape(y)}; one observation of {columns(model.family)} columns is needed.")
+    value: Any = row[0] if len(row) == 1 else tuple(row)
+    law = np.empty((len(points), model.n_states))
+    for z, point in enumerate(points):
+        prior = point.start if stream.law is None else stream.law[z] @ point.transition
+        logs = np.array([log_density(model.family, value, prepare(model.family, phi)) for phi in point.phi])
+        with np.errstate(divide="ignore"):
+            logs = np.log(prior) + (0.0 if np.isnan(row).any() else logs)
+        law[z] = np.exp(logs - logsumexp(logs))
+    return Stream(law, stream.seen + 1)
+
+
+# ---------------------------------------------------------------- what comes next
+class Forecast(NamedTuple):
+    """``states`` (H, K): probability of each state 1, ..., H steps ahead; ``event`` (H,): that a rare state is visited
+    within so many steps, with the ends of an interval over the posterior, ``low`` and ``high`` (H,); ``observations``
+    (n, H) or (n, H, D): simulated."""
+
+    states: Array
+    event: Array
+    low: Array
+    high: Array
+    observations: Array
+
+
+def forecast(
+    rng: np.random.Generator,
+    model: Model,
+    points: list[Parameters],
+    law: Array,
+    horizon: int,
+    rare: IntArray,
+    *,
+    probability: float = 0.9,
+    size: int = 1000,
+) -> Forecast:
+    """What comes after a series whose last state has the law (Z, K) under each of Z points."""
+    common = np.setdiff1d(np.arange(model.n_states), rare)
+    states, event = np.zeros((horizon, model.n_states)), np.empty((len(points), horizon))
+    for z, point in enumerate(points):
+        ahead, spared = law[z], law[z]
+        for h in range(horizon):
+            ahead, spared = ahead @ point.transition, spared @ point.transition
+            spared = np.where(np.isin(np.arange(model.n_states), common), spared, 0.0)  # no rare state so far
+            states[h] += ahead / len(points)
+            event[z, h] = 1 - spared.sum()
+    low, high = np.quantile(event, [(1 - probability) / 2, (1 + probability) / 2], axis=0)
+    each = []
+    for n in range(size):
+        z = n % len(points)
+        now = int(rng.choice(model.n_states, p=law[z] / law[z].sum()))
+        each.append(simulate(rng, model, points[z], horizon, now)[0])
+    return Forecast(states, event.mean(0), low, high, np.array(each))
+
+
+# ---------------------------------------------------------------- held-out observations
 
 
 def state_densities(model: Model, draws: Draws, y: Array, state: int) -> Array:

@@ -130,14 +130,14 @@ def best_mean(total: Array, weight: Array, s2: Array, prior: Prior) -> Array:
 
 def normal_terms(prior: Prior) -> tuple[float, float]:
     """Precision of a normal prior, and precision times mean; nothing if it is flat."""
-    _conjugate(prior, Normal, "EM", "climb by gradients")
+    check_conjugate(prior, Normal, "EM", "climb by gradients")
     return (1 / prior.variance, prior.mean / prior.variance) if isinstance(prior, Normal) else (0.0, 0.0)
 
 
 def best_variance(squares: Array, count: Array, prior: Prior) -> Array:
     r"""Mode of log variance: :math:`s^2 = (b + SSE / 2) / (a + n / 2)`."""
     a, b = (prior.shape, prior.scale) if isinstance(prior, InverseGamma) else (0.0, 0.0)
-    _conjugate(prior, InverseGamma, "EM", "climb by gradients")
+    check_conjugate(prior, InverseGamma, "EM", "climb by gradients")
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray((b + squares / 2) / (a + count / 2))
 
@@ -145,7 +145,7 @@ def best_variance(squares: Array, count: Array, prior: Prior) -> Array:
 def best_rate(total: Array, count: Array, prior: Prior) -> Array:
     r"""Mode of a log rate: :math:`\lambda = (a + \sum y) / (b + n)`."""
     a, b = (prior.shape, prior.rate) if isinstance(prior, Gamma) else (0.0, 0.0)
-    _conjugate(prior, Gamma, "EM", "climb by gradients")
+    check_conjugate(prior, Gamma, "EM", "climb by gradients")
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray((a + total) / (b + count))
 
@@ -154,7 +154,7 @@ def draw_mean(rng: np.random.Generator, total: Array, weight: Array, s2: Array, 
     r"""A draw of each mean given its observations: Gaussian around ``best_mean`` with variance
     :math:`1 / (\sum w / s^2 + 1 / v_0)`.
     """
-    _conjugate(prior, Normal, "Gibbs sampling", "use langevin")
+    check_conjugate(prior, Normal, "Gibbs sampling", "use langevin")
     precision = weight / s2 + (1 / prior.variance if isinstance(prior, Normal) else 0.0)
     _proper(precision, "mean")
     return best_mean(total, weight, s2, prior) + rng.standard_normal(len(precision)) / np.sqrt(precision)
@@ -165,7 +165,7 @@ def draw_variance(rng: np.random.Generator, squares: Array, count: Array, prior:
 
     Under ``Flat``, uniform in the logarithm, a = b = 0: the density before the data is :math:`1 / s^2`.
     """
-    _conjugate(prior, InverseGamma, "Gibbs sampling", "use langevin")
+    check_conjugate(prior, InverseGamma, "Gibbs sampling", "use langevin")
     a, b = (prior.shape, prior.scale) if isinstance(prior, InverseGamma) else (0.0, 0.0)
     shape, scale = a + count / 2, b + squares / 2
     _proper(np.minimum(shape, scale), "variance")
@@ -177,14 +177,15 @@ def draw_rate(rng: np.random.Generator, total: Array, count: Array, prior: Prior
 
     Under ``Flat``, uniform in the logarithm, a = b = 0: the density before the data is :math:`1 / \lambda`.
     """
-    _conjugate(prior, Gamma, "Gibbs sampling", "use langevin")
+    check_conjugate(prior, Gamma, "Gibbs sampling", "use langevin")
     a, b = (prior.shape, prior.rate) if isinstance(prior, Gamma) else (0.0, 0.0)
     shape, rate = a + total, b + count
     _proper(np.minimum(shape, rate), "rate")
     return np.asarray(rng.standard_gamma(shape) / rate)
 
 
-def _conjugate(prior: Prior, kind: type, who: str, instead: str) -> None:
+def check_conjugate(prior: Prior, kind: type, who: str, instead: str) -> None:
+    """Refuse a prior of another kind than an M-step or a draw can do with."""
     if not isinstance(prior, kind | Flat):
         raise TypeError(f"{who} needs a {kind.__name__} prior (or Flat) here, not {prior}; {instead} instead.")
 

@@ -17,7 +17,7 @@ from rarehmm.passes import expectations, log_likelihood, smooth
 from rarehmm.series import Array, Series
 from rarehmm.transitions import AdditiveLogRatio, stationary
 
-RARE = 0.1  # share of the observations below which a state is called rare
+RARE = 0.05  # share of the observations below which a state is called rare
 FEW = 3.0  # observations below which a state is called an outlier
 TWINS = 0.05  # how well two states must be told apart, 0 not at all, 1 always, not to be the same
 CRISP = 0.8  # mean probability of a state over its own observations that makes it stand apart
@@ -35,21 +35,32 @@ class Regime(NamedTuple):
     kind: str
     words: str
 
-    @property
-    def collapsed(self) -> bool:
-        return self.kind in ("outlier", "empty", "twin")
 
+def judge_states(model: Model, parameters: Parameters, series: Series, *, threads: int | None = None) -> list[Regime]:
+    """What each state of a fit is; of a long series, seen on a sample that keeps its surprising stretches.
 
-def regimes(model: Model, parameters: Parameters, series: Series, *, threads: int | None = None) -> list[Regime]:
-    """What each state of a fit is; of a long series, seen on a sample that keeps its surprising stretches."""
+    Rare states must be worth their price.  The least worthy is taken out as long as one is not, and the others are
+    judged without it: of two states that share one regime, one stays.
+    """
     seen = series
-    if len(series) > 2 * SAMPLE:
+    if len(series) > 2 * SAMPLE and model.n_states > 1:
         seen = sample(series, most_surprising(*without(model, parameters, None), series, threads), SAMPLE)
     found = collapsed(model, parameters, series, seen, threads=threads)
-    for k, one in enumerate(found):
-        if one.kind == "rare" and model.n_states > 1:
-            kind, words = held_up(model, parameters, seen, k, threads)
-            found[k] = one._replace(kind=kind, words=words)
+    left = [one.state for one in found if one.kind != "empty"]  # states of the smaller and smaller fit
+    for k in [one.state for one in found if one.kind == "empty"][::-1]:
+        model, parameters = without(model, parameters, k)
+    rare = [k for k in left if found[k].kind == "rare"]
+    while rare and len(left) > 1:
+        full = fitted(model, seen, parameters, threads)
+        judged = {k: held_up(model, full, seen, left.index(k), threads) for k in rare}
+        for k, one in judged.items():
+            found[k] = found[k]._replace(kind=one.kind, words=one.words)
+        worst = min(rare, key=lambda k: judged[k].worth)
+        if judged[worst].worth >= 0:
+            break
+        model, parameters = without(model, full.parameters, left.index(worst))
+        rare.remove(worst)
+        left.remove(worst)
     return found
 
 
@@ -88,30 +99,34 @@ def apart(one: Array, other: Array) -> float:
     return float((both * (ratio - mean) ** 2).sum() / (both.sum() * mean * (1 - mean))) if 0 < mean < 1 else 1.0
 
 
-def held_up(model: Model, parameters: Parameters, series: Series, k: int, threads: int | None) -> tuple[str, str]:
-    """Whether the data hold up a rare state k against fits without it: its kind, and why."""
-    K, P = parameters.phi.shape
-    gamma = smooth(model, parameters, series, threads=threads)[:, k]
+class Judgement(NamedTuple):
+    kind: str
+    words: str
+    worth: float  # log likelihood beyond the price; negative if it is not a regime
+
+
+def held_up(model: Model, full: "Fit", series: Series, k: int, threads: int | None) -> Judgement:
+    """Whether the data hold up a rare state k of a fit against fits without it."""
+    K, P = full.parameters.phi.shape
+    gamma = smooth(model, full.parameters, series, threads=threads)[:, k]
     count, n = max(float(gamma.sum()), 1.0), len(series) - series.n_missing
-    crisp = float(gamma @ gamma) / count
-    lasting = parameters.transition[k, k] > 0.1 + 2 * count / n
-    if crisp < CRISP and not lasting:
-        return "tail", "its observations neither stand apart nor follow each other: the tail of other states"
     price = 0.5 * ((P + K - 1) * np.log(count) + (K - 1) * np.log(n))  # of its parameters, as in BIC
-    full = fitted(model, series, parameters, threads)
-    fewer, start = without(model, parameters, k)
+    fewer, start = without(model, full.parameters, k)
     best = fitted(fewer, series, start, threads)
-    if full.value - best.value < price:
-        return (
-            "unsupported",
-            f"it raises the log likelihood by {full.value - best.value:.1f}; {price:.1f} would be needed",
-        )
+    gain = full.value - best.value
+    if gain < price:
+        words = f"it raises the log likelihood by {gain:.1f}; {price:.1f} would be needed"
+        return Judgement("unsupported", words, gain - price)
+    if gamma @ gamma / count < CRISP and full.parameters.transition[k, k] < 0.1 + 2 * count / n:
+        words = "its observations neither stand apart nor follow each other: the tail of other states"
+        return Judgement("tail", words, -1.0)
     for family, phi in model.family.heavier(best.parameters.phi) if hasattr(model.family, "heavier") else ():
         other = replace(fewer, family=family, priors=default_priors(family, K - 1, series))
         tail = fitted(other, series, other.natural(phi, best.parameters.transition), threads)
         if full.value - tail.value < price:
-            return "tail", f"{K - 1} states with heavier tails ({family}) do as well"
-    return "rare", f"it raises the log likelihood by {full.value - best.value:.0f}; {price:.1f} would do"
+            words = f"{K - 1} states with heavier tails, {family}, do as well"
+            return Judgement("tail", words, full.value - tail.value - price)
+    return Judgement("rare", f"it raises the log likelihood by {gain:.0f}; {price:.1f} would do", gain - price)
 
 
 class Fit(NamedTuple):

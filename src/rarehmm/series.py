@@ -133,12 +133,20 @@ class Series:
 
     def place(self, row: int, column: int | None = None) -> str:
         """How an error names an observation: ``y[17]``, ``y[3][17, 0]``, with its time stamp where there is one."""
-        part = int(np.searchsorted(self.offsets, row, side="right")) - 1
-        local = row - int(self.offsets[part])
+        part, local, index = self._within(row)
         inside = f"{local}" if column is None or self.n_columns == 1 else f"{local}, {column}"
-        index = self.index[part] if self._several else self.index
         stamp = "" if index is None else f" (at {index[local]})"
         return (f"y[{part}][{inside}]" if self._several else f"y[{inside}]") + stamp
+
+    def stamp(self, row: int) -> Any:
+        """The label of a row in the index of the data; without one, its number (within its part, of a list)."""
+        _, local, index = self._within(row)
+        return local if index is None else index[local]
+
+    def _within(self, row: int) -> tuple[int, int, Any]:
+        """The part that a row belongs to, its number there, and the index of that part."""
+        part = int(np.searchsorted(self.offsets, row, side="right")) - 1
+        return part, int(row - self.offsets[part]), self.index[part] if self._several else self.index
 
     def check(self, domains: tuple[Domain, ...], who: str) -> None:
         """Refuse a series that does not fit the columns of a family; remembered, so that it costs one look."""
@@ -189,7 +197,10 @@ class Series:
                 )
                 where = self.place(first + int(row), int(column))
                 raise ValueError(f"{where} is {y[row, column]}; observations must be {what}")
-            missing += int(np.isnan(y).any(1).sum())
+            gone = np.asarray(np.isnan(y).any(1))
+            missing += int(gone.sum())
+            if D > 1 and gone.any():
+                y = np.where(gone[:, None], np.nan, y)  # what is left of a missing row counts for nothing
             steps = np.diff(y, axis=0, prepend=y[:1] * np.nan if before is None else before)
             steps[[j - first for j in joins if first <= j < first + len(y)]] = np.nan  # no step across a join
             for column in range(D):

@@ -255,3 +255,18 @@ def test_a_bad_verdict_comes_with_a_warning(monkeypatch):
     monkeypatch.setattr(inference, "find_mode", lambda *_, **__: other)
     with pytest.warns(RuntimeWarning, match=r"Not to be trusted as it is: .*second modes"):
         infer(np.random.default_rng(0), model, series, wanted=100, method="chain")
+
+
+@pytest.mark.jit
+def test_the_laplace_approximation_and_the_mode_when_asked():
+    model, series = simulated(8.0, 20_000)
+    found = infer(np.random.default_rng(1), model, series, method="laplace")
+    assert all(c.good for c in found.checks), found.verdict
+    spread = np.linalg.norm(found.mode.factor, axis=1)
+    np.testing.assert_allclose(found.theta.reshape(-1, model.size).std(0), spread, rtol=0.12)
+    only = infer(np.random.default_rng(1), model, series, method="map")
+    np.testing.assert_array_equal(only.theta[0, 0], only.mode.theta)
+    assert "Nothing speaks" in only.verdict
+    short, few = simulated(2.0, 300)
+    with pytest.warns(RuntimeWarning, match="nearly Gaussian"):
+        infer(np.random.default_rng(1), short, few, method="laplace", start=None)

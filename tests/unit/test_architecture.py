@@ -13,8 +13,8 @@ SOURCE = pathlib.Path(rarehmm.__file__).parent
 ORDER = [
     "checks", "dispatch", "lanes", "series", "blocks", "priors", "emissions", "transitions", "model", "samplers",
     "kernels", "passes", "points", "simulation", "em", "windows", "gradients", "labels", "initial", "regimes",
-    "selection", "mode", "importance", "designs", "pool", "exact", "chains", "variational", "posterior",
-    "diagnostics", "inference", "prediction", "events", "estimator", "plots", "report", "paper", "cli",
+    "selection", "mode", "importance", "designs", "pool", "exact", "chains", "variational",
+    "diagnostics", "inference", "posterior", "prediction", "events", "estimator", "plots", "report", "paper", "cli",
     "__main__",
 ]  # fmt: skip
 MODULES = sorted(SOURCE.rglob("*.py"))

@@ -21,7 +21,7 @@ def test_demo(tmp_path):
 
 def test_warm_up_names_the_families():
     assert "poisson" in invoke("warm-up", "poisson")
-    assert cli.of_one_column() == ["gaussian", "poisson", "student_t"]
+    assert cli.of_one_column() == ["gaussian", "negative_binomial", "poisson", "student_t"]
 
 
 def test_a_family_that_is_not_there_is_refused():

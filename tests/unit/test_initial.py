@@ -56,7 +56,7 @@ def test_a_sample_is_even_and_keeps_the_places_asked_for():
     assert 1000 <= len(found) <= 1000 + 4 * 51
     starts = values[found.bounds[:-1]]
     assert 4000 in starts or not {3999, 4000} <= set(values)  # a join stays one
-    assert sample(series, np.array([5]), 5000) is series
+    assert sample(series, np.array([5]), 10_000) is series
     assert len(pieces(series, 1000)) == 1000
 
 
@@ -74,6 +74,62 @@ def test_the_most_surprising_places_of_a_series(monkeypatch, long):
     np.testing.assert_array_equal(largest(np.array([3.0, 9.0, 1.0]), 5), [1, 0, 2])
 
 
+def test_missing_rows_surprise_nobody_whatever_the_units(monkeypatch):
+    monkeypatch.setattr(initial, "PLACES", 10)
+    y = 1e-3 * np.random.default_rng(0).normal(size=1000)
+    y[300:320] = np.nan
+    y[[17, 500]] = [0.01, -0.012]
+    model = model_of(rh.Gaussian(), 1)
+    found = most_surprising(model, model.parameters([[1.0]], mean=0, variance=1e-6), rh.Series(y), None)
+    assert found[:2].tolist() == [500, 17]
+    assert not ((found >= 300) & (found < 320)).any()
+
+
+def test_distances_do_not_depend_on_the_origin():
+    model = model_of(rh.Gaussian(), 2)
+    P = [[0.5, 0.5], [0.5, 0.5]]
+    for origin in (0.0, 1000.0):
+        one = model.parameters(P, mean=[origin, origin + 8], variance=1)
+        other = model.parameters(P, mean=[origin + 8, origin - 8], variance=1)
+        apart, order = initial.distance(model, one, other)
+        assert apart == pytest.approx(8 / np.std([0, 8, 8, -8]))
+        assert order.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("start", [[1.0, 0.0], [0.0, 1.0]])
+def test_states_are_named_by_the_start_that_is_given(start):
+    y = np.random.default_rng(0).normal(size=500)
+    y[200:240] += 8
+    series = rh.Series(y)
+    model = rh.Model(rh.Gaussian(), 2, rh.default_priors(rh.Gaussian(), 2, series), np.array(start))
+    found = find_states(model, series)[0].parameters
+    assert found.phi[np.argmax(start), 0] == pytest.approx(0, abs=0.3)
+    assert found.phi[np.argmin(start), 0] == pytest.approx(8, abs=0.5)
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize("scale", [1.0, 1e-12])
+def test_a_sensor_that_is_stuck_is_found_whatever_the_units(scale):
+    shell = model_of(rh.Gaussian(), 3)
+    P = [[0.995, 0.0048, 0.0002], [0.0048, 0.995, 0.0002], [0.025, 0.025, 0.95]]
+    truth = shell.parameters(P, mean=[-4, 4, 4], variance=[1, 1, 0.01])
+    y, states = rh.simulate(np.random.default_rng(2), shell, truth, 50_000)
+    y[1000:1200] = np.nan
+    series = rh.Series(scale * y)
+    model = rh.Model(rh.Gaussian(), 3, rh.default_priors(rh.Gaussian(), 3, series))
+    found = find_states(model, series)[0].parameters
+    k = int(np.argmin(found.phi[:, 1]))
+    path, _ = rh.decode(model, found, series)
+    assert found.phi[k, 1] < 0.05 * scale**2  # the prior is worth four observations of the noise of all
+    assert (path[states == 2] == k).mean() > 0.9
+
+
+def test_a_state_that_collapses_without_a_prior_ends_no_search():
+    series = rh.Series(np.random.default_rng(0).normal(size=30))
+    model = rh.Model(rh.Gaussian(), 4, rh.no_priors(rh.Gaussian()))
+    assert np.isfinite(find_states(model, series)[0].log_posterior)
+
+
 def work(monkeypatch, model, series):
     """Observations that EM and predictions looked at while states were found."""
     total = []
@@ -88,6 +144,16 @@ def work(monkeypatch, model, series):
     monkeypatch.setattr(em, "expectations", counted(em.expectations))
     monkeypatch.setattr(initial, "predictive_log_density", counted(initial.predictive_log_density))
     return find_states(model, series), sum(total)
+
+
+@pytest.mark.jit
+def test_many_states_take_no_more_than_a_hundred_passes_over_a_million(monkeypatch):
+    K, T = 8, 1_200_000
+    shell = model_of(rh.Gaussian(), K)
+    truth = shell.parameters(0.01 / (K - 1) + (0.99 - 0.01 / (K - 1)) * np.eye(K), mean=3 * np.arange(K), variance=1)
+    series = rh.Series(rh.simulate(np.random.default_rng(3), shell, truth, T)[0])
+    model = rh.Model(rh.Gaussian(), K, rh.default_priors(rh.Gaussian(), K, series))
+    assert work(monkeypatch, model, series)[1] <= 100 * 1_000_000
 
 
 @pytest.mark.jit

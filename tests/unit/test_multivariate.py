@@ -96,6 +96,24 @@ def test_columns_that_are_near_copies_do_not_break_it():
     assert np.isfinite(mode.log_posterior)
 
 
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_a_far_outlier_and_a_column_that_rests_do_not_break_it(diagonal):
+    rng = np.random.default_rng(3)
+    family = rh.MultivariateGaussian(2, diagonal)
+    outlier = np.vstack([rng.normal(size=(500, 2)), [[80, 80]]])
+    rests = np.column_stack([rng.normal(size=500), np.where(np.arange(500) // 40 == 5, rng.normal(size=500), 0.0)])
+    for y in (outlier, rests, rng.integers(0, 2, (60, 2)).astype(float)):
+        series = rh.Series(y)
+        model = rh.Model(family, 2, rh.default_priors(family, 2, series))
+        assert np.isfinite(rh.find_mode(model, series).log_posterior)
+
+
+def test_what_is_left_of_a_missing_row_counts_for_nothing():
+    y = np.random.default_rng(0).normal(size=(50, 2))
+    y[5] = [np.nan, 1e6]
+    assert rh.Series(y).summaries[1].high < 10
+
+
 @pytest.mark.jit
 def test_the_default_rule_and_gibbs_agree_in_two_columns():
     model, _, series, _, _ = setting(diagonal=False, T=6000)

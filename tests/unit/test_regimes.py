@@ -5,7 +5,8 @@ import pytest
 from examples import model_of
 
 import rarehmm as rh
-from rarehmm.regimes import apart, collapsed, regimes, without
+import rarehmm.regimes as module
+from rarehmm.regimes import apart, collapsed, judge_states, without
 
 STICKY = np.array([[0.99, 0.005, 0.005], [0.005, 0.99, 0.005], [0.1, 0.1, 0.8]])
 
@@ -45,10 +46,10 @@ def test_without_a_state_the_ways_through_it_lead_on():
 
 
 def fitted(y, K, family=None):
-    series, family = rh.Series(y), family or rh.Gaussian()
+    series, family = rh.Series(y), rh.Gaussian() if family is None else family
     model = rh.Model(family, K, rh.default_priors(family, K, series))
     mode = rh.find_mode(model, series)
-    return regimes(mode.model, mode.model.unpack(mode.theta), series)
+    return judge_states(mode.model, mode.model.unpack(mode.theta), series)
 
 
 def nothing_rare(name, rng, T=20_000):
@@ -89,6 +90,30 @@ def test_a_rare_regime_is_reported(gap, rare):
     visits = (np.diff(states == 2, prepend=False) & (states == 2)).sum()
     assert found[0].sojourn == pytest.approx((states == 2).sum() / visits, rel=0.3)
     assert "raises the log likelihood" in found[0].words
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize("K", [4, 5])
+def test_a_rare_regime_stays_one_with_states_too_many(K):
+    shell = model_of(rh.Gaussian(), 3)
+    P = [[0.9949, 0.005, 0.0001], [0.005, 0.9949, 0.0001], [0.1, 0.1, 0.8]]
+    truth = shell.parameters(P, mean=[-6, 0, 6], variance=1)
+    found = fitted(rh.simulate(np.random.default_rng(0), shell, truth, 50_000)[0], K)
+    assert [r.kind for r in found].count("rare") == 1, found
+
+
+@pytest.mark.jit
+def test_counts_that_vary_more_than_poisson_are_no_rare_regime():
+    y = np.random.default_rng(0).negative_binomial(0.2, 0.1, 20_000).astype(float)
+    assert not [r for r in fitted(y, 3, rh.Poisson()) if r.kind == "rare"]
+
+
+def test_one_state_is_common_however_long_the_series(monkeypatch):
+    monkeypatch.setattr(module, "SAMPLE", 100)
+    series = rh.Series(np.random.default_rng(0).normal(size=300))
+    model = model_of(rh.Gaussian(), 1)
+    found = judge_states(model, model.parameters([[1.0]], mean=0, variance=1), series)
+    assert [r.kind for r in found] == ["common"]
 
 
 @pytest.mark.jit

@@ -25,8 +25,8 @@ def test_the_true_number_is_chosen_and_more_is_not_supported():
     assert [r.kind for r in found.of(3).regimes].count("rare") == 1
     text = found.describe()
     assert "<- chosen" in text.splitlines()[3]
-    assert "4 states: no better than fewer" in text
-    assert "state 2 is rare" in text
+    assert "4 states: no better than fewer; the data do not support it" in text
+    assert text.count("is rare: it raises the log likelihood") == 1
     axes = plots.selection(found).axes
     assert axes[0].get_title() == "held-out observations"
     assert list(axes[1].lines[0].get_xdata()) == [1, 2, 3, 4]
@@ -53,6 +53,31 @@ def test_what_is_left_out_is_predicted_by_a_fit_that_has_not_seen_it():
     expected = rh.predictive_log_density(model, other.parameters, series)
     mine = (block % FOLDS == fold) & ~np.isnan(y)
     np.testing.assert_allclose(found[mine], expected[mine])
+
+
+@pytest.mark.jit
+def test_an_event_seen_once_is_left_to_bic():
+    y = np.random.default_rng(0).normal(size=20_000)
+    y[7000:7018] += 5
+    found = rh.select_n_components(y, [1, 2])
+    assert found.best == 2
+    assert found.of(2).alone
+    assert "what is left out cannot tell (one or two blocks); BIC is for it" in found.describe()
+
+
+def test_numbers_that_cannot_be_fitted_are_left_out():
+    z = np.zeros(400)
+    z[200:210] = 1
+    found = rh.select_n_components(z, range(1, 5), family=rh.Poisson())
+    assert [c.n_states for c in found.candidates] == [1, 2]
+    assert "3 states: not fitted (y has 2 different values" in found.describe()
+    with pytest.raises(ValueError, match=r"7 states were not compared; 1, 2 were"):
+        found.of(7)
+
+
+def test_several_columns_are_gaussian_by_default():
+    y = np.random.default_rng(0).normal(size=(200, 2))
+    assert rh.select_n_components(y, 1).of(1).parameters.phi.shape == (1, 5)
 
 
 def test_bad_ranges_are_refused():

@@ -50,6 +50,17 @@ class MultivariateGaussian(tuple[()]):
     def __reduce__(self) -> Any:
         return MultivariateGaussian, (self.columns, self.diagonal)
 
+    @property
+    def settings(self) -> tuple[str, tuple[Any, ...]]:
+        """What a saved posterior keeps of the family."""
+        return "MultivariateGaussian", (self.columns, self.diagonal)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
     def __repr__(self) -> str:
         return f"MultivariateGaussian({self.columns}{', diagonal=True' if self.diagonal else ''})"
 
@@ -75,7 +86,10 @@ class MultivariateGaussian(tuple[()]):
     # ------------------------------------------------------------ covariances
     def phi_of(self, mean: Array, covariance: Array) -> Array:
         """Parameters (..., P) from means (..., D) and covariances (..., D, D)."""
-        factor = np.linalg.cholesky(covariance)
+        try:
+            factor = np.linalg.cholesky(covariance)
+        except np.linalg.LinAlgError:
+            raise ValueError("a covariance is not positive definite; add a little to its diagonal.") from None
         diagonal = np.diagonal(factor, axis1=-2, axis2=-1)
         unit = factor / diagonal[..., None, :]  # z = unit e
         slopes = np.eye(self.columns) - np.linalg.inv(unit)
@@ -105,10 +119,11 @@ class MultivariateGaussian(tuple[()]):
         """From the weighted mean and covariance of the observations of one state."""
         mean = np.average(y, axis=0, weights=weight)
         covariance = np.einsum("t,ti,tj->ij", weight, y - mean, y - mean) / weight.sum()
-        if self.diagonal:
-            return np.concatenate([mean, np.diag(covariance)])
-        ridge = np.diag(1e-9 * np.diag(covariance) + 1e-300)  # fewer observations than columns
-        return self.phi_of(mean, covariance + ridge)
+        residual, slopes = np.diag(covariance).copy(), []
+        for i in range(1, 1 if self.diagonal else self.columns):  # least squares: rows may be few, columns copies
+            slopes.append(np.linalg.lstsq(covariance[:i, :i], covariance[i, :i])[0])
+            residual[i] -= slopes[-1] @ covariance[i, :i]
+        return np.concatenate([mean, np.maximum(residual, 0.0), *slopes])
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
         """M-step: means, then slopes, then residual variances, each given the others."""

@@ -8,6 +8,7 @@ from scipy.special import gammaln
 
 from rarehmm.dispatch import compiled
 from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
+from rarehmm.emissions.negative_binomial import NegativeBinomial
 from rarehmm.priors import Prior, best_rate, draw_rate, rate
 from rarehmm.series import COUNTS, Array, Domain, IntArray
 
@@ -32,6 +33,10 @@ class Poisson(NamedTuple):
     def estimate(self, y: Array, weight: Array) -> Array:
         """Weighted mean of the observations of one state."""
         return np.array([np.average(y, weights=weight)])
+
+    def heavier(self, phi: Array) -> list[tuple[Any, Array]]:
+        """Families with heavier tails, and parameters (K, P) of them with the same means."""
+        return [(NegativeBinomial(r), phi) for r in (0.2, 1.0, 5.0)]
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
         """M-step; a state without observations or prior stays."""

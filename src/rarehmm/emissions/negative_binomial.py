@@ -1,0 +1,80 @@
+"""Counts that vary more than Poisson's."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import gammaln
+
+from rarehmm.dispatch import compiled
+from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
+from rarehmm.priors import Gamma, Prior, check_conjugate, rate
+from rarehmm.series import COUNTS, Array, Domain, IntArray
+
+
+class NegativeBinomial(NamedTuple):
+    r"""Mean :math:`\mu_k` and variance :math:`\mu_k + \mu_k^2 / r` with known :math:`r`.
+
+    .. math:: p(y \mid \mu_k) \propto \Bigl(\frac{\mu_k}{r + \mu_k}\Bigr)^y \Bigl(\frac{r}{r + \mu_k}\Bigr)^r
+    """
+
+    r: float = 1.0
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return (Parameter("mean", support="positive", prior=rate),)
+
+    @property
+    def domain(self) -> Domain:
+        return COUNTS
+
+    def check(self) -> None:
+        if not isinstance(self.r, float | int) or not 0 < self.r <= 1e6:
+            raise ValueError(f"r is {self.r!r}; it must lie between 0 and 1e6. Beyond, use Poisson().")
+
+    def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
+        mean = phi[states, 0]
+        return np.asarray(rng.poisson(rng.gamma(self.r, mean / self.r)), dtype=float)
+
+    def constant(self, y: Array) -> Array:
+        return np.asarray(gammaln(y + self.r) - gammaln(self.r) - gammaln(y + 1))
+
+    def estimate(self, y: Array, weight: Array) -> Array:
+        """Weighted mean of the counts of one state."""
+        return np.array([np.average(y, weights=weight)])
+
+    def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
+        r"""M-step: the positive root of :math:`(a + \sum y)(r + \mu) = (\sum y + nr)\mu + b\mu(r + \mu)`."""
+        check_conjugate(priors[0], Gamma, "EM", "climb by gradients")
+        a, b = (priors[0].shape, priors[0].rate) if isinstance(priors[0], Gamma) else (0.0, 0.0)
+        total, r = sums[:, 0], self.r
+        half = (b * r + counts * r - a) / 2
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = (a + total) * r / (half + np.sqrt(half**2 + b * r * (a + total)))
+        return np.where(np.isfinite(mean) & (mean > 0), mean, phi[:, 0])[:, None]
+
+
+@compiled(prepare, NegativeBinomial)
+def _(family: NegativeBinomial, phi: Array) -> Any:
+    r, mean = family.r, phi[0]
+    return math.log(mean / (r + mean)), r * math.log(r / (r + mean)), r / (mean * (r + mean)), r / (r + mean)
+
+
+@compiled(log_density, NegativeBinomial)
+def _(family: NegativeBinomial, y: Any, c: Any) -> Any:
+    return y * c[0] + c[1]
+
+
+@compiled(score, NegativeBinomial)
+def _(family: NegativeBinomial, y: Any, c: Any) -> Any:
+    return (y * c[2] - c[3],)
+
+
+@compiled(statistics, NegativeBinomial)
+def _(family: NegativeBinomial, y: Any, c: Any) -> Any:
+    return (y,)
+
+
+@compiled(complete_score, NegativeBinomial)
+def _(family: NegativeBinomial, count: Any, sums: Any, hat: Any, c: Any) -> Any:
+    return (sums[0] * c[2] - count * c[3],)

@@ -1,0 +1,305 @@
+"""RareHMM: the library in one object, for people who know scikit-learn and hmmlearn."""
+
+import logging
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+
+from rarehmm.emissions import Family, families
+from rarehmm.events import event_table
+from rarehmm.inference import infer
+from rarehmm.labels import from_labels
+from rarehmm.model import Model, Parameters, Priors, default_priors
+from rarehmm.passes import decode
+from rarehmm.posterior import Posterior
+from rarehmm.prediction import Forecast, Stream, forecast, log_score, state_probabilities, update
+from rarehmm.regimes import judge_states
+from rarehmm.series import Array, IntArray, Series
+from rarehmm.simulation import simulate
+
+logger = logging.getLogger(__name__)
+
+
+class RareHMM(BaseEstimator):
+    """A Bayesian hidden Markov model of a long series whose interesting regime is rare.
+
+    Parameters
+    ----------
+    n_components : int, default 3
+        Number of hidden states: two regimes of ordinary life and a rare one.  ``select_n_components`` compares numbers.
+    emission : str or family, default "gaussian"
+        Density of an observation given its state: the name of a family ("gaussian", "student_t", "poisson",
+        "multivariate_gaussian") or an instance, such as ``StudentT(4)``.  With several columns "gaussian" is a Gaussian
+        with full covariance.
+    method : str, default "auto"
+        How the posterior is sampled.  "auto" looks at the posterior and takes the quickest method that is right for it;
+        "chain", "importance" and "hmc" force one; "laplace" draws from the Gaussian at the mode; "map" is the mode
+        alone, without uncertainty.
+    n_draws : int, default 1000
+        Effective draws of every parameter: errors of means are then 3 % of a standard deviation.
+    priors : Priors, default None
+        None: scaled from the data, worth a handful of observations.
+    startprob : array (K,), default None
+        Law of the first state of each sequence; None: the stationary law, right for a series that goes on as before.
+    init : Parameters, labels (T,) or RareHMM, default None
+        Where to start: None finds states in the data.
+    n_average : int, default 20
+        Draws of the posterior over which predictions are averaged; 0: predictions use its mean, which takes one pass.
+    n_jobs : int, default None
+        Threads; None: one for each core.
+    random_state : int or Generator, default 0
+        Seed: the same data give the same answer.  None: another one each time.
+
+    Attributes
+    ----------
+    posterior_ : Posterior
+        All draws, with ``summary()``, ``to_arviz()``, ``save()`` and the verdict.
+    means_, covars_, transmat_, startprob_
+        Posterior means: of the first parameter (D of them in several columns), of variances or covariances (where the
+        family has them), of the transition matrix (rows sum to one), of the stationary law or the start that was given.
+    regimes_ : list of Regime
+        What each state is: common, rare, tail, outlier, ...
+    rare_states_ : array
+        States that the data hold up as rare regimes.
+    n_features_in_ : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rarehmm import RareHMM
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.normal(size=20_000)
+    >>> y[5_000:5_020] += 8
+    >>> y[15_000:15_030] += 8
+    >>> hmm = RareHMM(n_components=2).fit(y)
+    >>> hmm.rare_states_
+    array([1])
+    >>> hmm.rare_events(y)[["start", "end", "duration"]]
+       start    end  duration
+    0   5000   5019        20
+    1  15000  15029        30
+    """
+
+    def __init__(
+        self,
+        n_components: int = 3,
+        *,
+        emission: str | Family = "gaussian",
+        method: str = "auto",
+        n_draws: int = 1000,
+        priors: Priors | None = None,
+        startprob: npt.ArrayLike | None = None,
+        init: Any = None,
+        n_average: int = 20,
+        n_jobs: int | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.emission = emission
+        self.method = method
+        self.n_draws = n_draws
+        self.priors = priors
+        self.startprob = startprob
+        self.init = init
+        self.n_average = n_average
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    # ------------------------------------------------------------ fitting
+    def fit(self, X: Any, y: Any = None, lengths: Any = None) -> "RareHMM":
+        """Find the states and sample the posterior; ``y`` is ignored.
+
+        ``X``: (T,), (T, D), pandas, a memory map or a list of sequences; ``lengths`` of the sequences in one array.
+        """
+        began = time.perf_counter()
+        series = as_series(X, lengths)
+        refuse_lengths(y, series)
+        family = self._family(series.n_columns)
+        priors = default_priors(family, self.n_components, series) if self.priors is None else self.priors
+        start = None if self.startprob is None else np.asarray(self.startprob, dtype=float)
+        model = Model(family, self.n_components, priors, start)
+        first = self._first(model, series)
+        rng = np.random.default_rng(self.random_state)
+        found = infer(rng, model, series, start=first, wanted=self.n_draws, method=self.method, threads=self.n_jobs)
+        self.posterior_ = Posterior.of(found)
+        self.regimes_ = judge_states(self.posterior_.model, self.posterior_.mean, series, threads=self.n_jobs)
+        self.n_features_in_ = series.n_columns
+        logger.info(
+            "%s in %.1f s by %s. %s", series, time.perf_counter() - began, self.posterior_.method, self.verdict_
+        )
+        return self
+
+    def _family(self, D: int) -> Any:
+        if not isinstance(self.emission, str):
+            return self.emission
+        known = families()
+        if self.emission not in known:
+            raise ValueError(f"emission is {self.emission!r}; it must be one of {', '.join(known)}, or a family.")
+        if D > 1 and self.emission in ("gaussian", "multivariate_gaussian"):
+            return known["multivariate_gaussian"](D)
+        return known[self.emission]()
+
+    def _first(self, model: Model, series: Series) -> Parameters | None:
+        if self.init is None or isinstance(self.init, Parameters):
+            return self.init
+        if isinstance(self.init, RareHMM):
+            mean = self.init._fitted().mean
+            return model.natural(mean.phi, mean.transition)
+        return from_labels(model, series, np.asarray(self.init))
+
+    def _fitted(self) -> Posterior:
+        if not hasattr(self, "posterior_"):
+            raise NotFittedError("This RareHMM is not fitted yet; call fit first.")
+        found: Posterior = self.posterior_
+        return found
+
+    # ------------------------------------------------------------ what was found
+    @property
+    def verdict_(self) -> str:
+        """The word on the posterior: whether it is to be trusted."""
+        return self._fitted().verdict
+
+    @property
+    def rare_states_(self) -> IntArray:
+        self._fitted()
+        return np.array([r.state for r in self.regimes_ if r.kind == "rare"], dtype=np.int64)
+
+    @property
+    def transmat_(self) -> Array:
+        return self._fitted().mean.transition
+
+    @property
+    def startprob_(self) -> Array:
+        return self._fitted().mean.start
+
+    @property
+    def means_(self) -> Array:
+        """(K, D), as in hmmlearn."""
+        posterior = self._fitted()
+        return posterior.mean.phi[:, : self.n_features_in_]
+
+    @property
+    def covars_(self) -> Array:
+        """(K, 1) variances in one column, (K, D, D) covariances in several."""
+        posterior = self._fitted()
+        family: Any = posterior.model.family
+        if hasattr(family, "moments"):
+            return np.asarray(family.moments(posterior.phi)[1].mean((0, 1)))
+        names = [p.name for p in family.parameters]
+        if "variance" not in names:
+            raise AttributeError(f"{posterior.model.name} has no variances; it has {', '.join(names)}.")
+        return posterior.mean.phi[:, [names.index("variance")]]
+
+    def summary(self, probability: float = 0.9) -> Any:
+        """The table of ``posterior_.summary``."""
+        return self._fitted().summary(probability)
+
+    # ------------------------------------------------------------ prediction
+    def _points(self) -> list[Parameters]:
+        posterior = self._fitted()
+        return posterior.points(self.n_average) if self.n_average else [posterior.mean]
+
+    def _series(self, X: Any, lengths: Any) -> Series:
+        posterior, series = self._fitted(), as_series(X, lengths)
+        posterior.model.check(series)
+        return series
+
+    def predict_proba(self, X: Any, lengths: Any = None) -> Array:
+        """Probabilities (T, K) of the states given the whole series."""
+        return state_probabilities(self._fitted().model, self._points(), self._series(X, lengths), threads=self.n_jobs)
+
+    def filter_proba(self, X: Any, lengths: Any = None) -> Array:
+        """Probabilities (T, K) of the states given the past and the present: the future cannot change them."""
+        return state_probabilities(
+            self._fitted().model, self._points(), self._series(X, lengths), causal=True, threads=self.n_jobs
+        )
+
+    def decode(self, X: Any, lengths: Any = None) -> tuple[float, IntArray]:
+        """The log probability of the most probable path of states and the path (T,), at the posterior mean; in this
+        order, as in hmmlearn."""
+        posterior = self._fitted()
+        path, value = decode(posterior.model, posterior.mean, self._series(X, lengths))
+        return value, path
+
+    def predict(self, X: Any, lengths: Any = None) -> IntArray:
+        """The most probable path of states (T,)."""
+        return self.decode(X, lengths)[1]
+
+    def score(self, X: Any, y: Any = None, lengths: Any = None) -> float:
+        """Log density of the series, averaged over the posterior; ``y`` is ignored."""
+        series = self._series(X, lengths)
+        refuse_lengths(y, series)
+        return log_score(self._fitted().model, self._points(), series, threads=self.n_jobs)
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Array, IntArray]:
+        """Observations (n, D) and their states (n,), from the posterior mean."""
+        posterior = self._fitted()
+        rng = np.random.default_rng(self.random_state if random_state is None else random_state)
+        y, states = simulate(rng, posterior.model, posterior.mean, n_samples)
+        return y.reshape(n_samples, -1), states
+
+    def rare_events(
+        self,
+        X: Any,
+        lengths: Any = None,
+        *,
+        states: npt.ArrayLike | None = None,
+        threshold: float = 0.5,
+        gap: int = 2,
+        shortest: int = 1,
+        causal: bool = False,
+    ) -> Any:
+        """A pandas DataFrame of the stretches in which a rare state is probable, in the index of the data.
+
+        ``states``: those that count as rare, by default ``rare_states_``.  ``threshold``: of their probability
+        together; .5 makes as few errors as can be, observation by observation.  Events closer than ``gap`` observations
+        are one; those shorter than ``shortest`` are left out.  ``causal``: with what was known at the time.
+        """
+        series = self._series(X, lengths)
+        rare = self._rare(states)
+        probabilities = (self.filter_proba if causal else self.predict_proba)(series)
+        return event_table(series, probabilities, rare, threshold=threshold, gap=gap, shortest=shortest)
+
+    def _rare(self, states: npt.ArrayLike | None) -> IntArray:
+        rare = self.rare_states_ if states is None else np.atleast_1d(np.asarray(states))
+        K = self._fitted().model.n_states
+        if rare.dtype.kind not in "iu" or ((rare < 0) | (rare >= K)).any():
+            raise ValueError(f"states is {states!r}; numbers of states, 0 to {K - 1}, are needed.")
+        return np.asarray(rare, dtype=np.int64)
+
+    def forecast(
+        self, X: Any, horizon: int = 10, lengths: Any = None, *, states: npt.ArrayLike | None = None, size: int = 1000
+    ) -> Forecast:
+        """What comes after the last observation of ``X``: states, the probability of a rare one within 1, ..., horizon
+        steps with an interval, and ``size`` simulated continuations."""
+        series, points = self._series(X, lengths), self._points()
+        model = self._fitted().model
+        last = [state_probabilities(model, [p], series, causal=True, threads=self.n_jobs)[-1] for p in points]
+        rng = np.random.default_rng(self.random_state)
+        return forecast(rng, model, points, np.array(last), horizon, self._rare(states), size=size)
+
+    def update(self, stream: Stream | None, y_new: npt.ArrayLike) -> Stream:
+        """Where a stream stands after one more observation; None: it begins here.  ``stream.probability`` is that of
+        ``filter_proba``, ``stream.to_dict()`` plain data to keep."""
+        return update(self._fitted().model, self._points(), stream or Stream(), y_new)
+
+    # ------------------------------------------------------------ scikit-learn
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+def as_series(X: Any, lengths: Any = None) -> Series:
+    """Data at the door."""
+    return X if isinstance(X, Series) else Series(X, lengths)
+
+
+def refuse_lengths(y: Any, series: Series) -> None:
+    """The second place is scikit-learn's y, which is ignored; in hmmlearn it is that of lengths."""
+    if y is not None and np.ndim(y) == 1 and len(y) < len(series) and np.sum(y) == len(series):
+        raise ValueError("the second argument looks like lengths of sequences; pass them by name: lengths=...")

@@ -1,0 +1,167 @@
+"""RareHMM: fit, what was found, prediction, events, forecast, streams; pandas, lists, gaps; scikit-learn."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+import rarehmm as rh
+
+pytestmark = pytest.mark.jit
+
+
+def bursts(T=6000, seed=0):
+    y = np.random.default_rng(seed).normal(size=T)
+    for start in (1000, 3000, 5000):
+        y[start : start + 20] += 8
+    return y
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return rh.RareHMM(2, n_draws=200).fit(bursts())
+
+
+def test_the_regime_its_events_and_the_word(fitted):
+    assert fitted.rare_states_.tolist() == [1]
+    assert fitted.verdict_.startswith("Nothing speaks against")
+    assert fitted.means_ == pytest.approx(np.array([[0.0], [8.0]]), abs=0.5)
+    assert fitted.covars_ == pytest.approx(np.ones((2, 1)), abs=0.5)
+    assert fitted.transmat_.sum(1) == pytest.approx(1)
+    assert fitted.startprob_ == pytest.approx(rh.stationary(fitted.transmat_))
+    assert fitted.regimes_[1].kind == "rare"
+    events = fitted.rare_events(bursts())
+    assert events["start"].tolist() == [1000, 3000, 5000]
+    assert events["duration"].tolist() == [20, 20, 20]
+    table = fitted.summary()
+    assert table.loc["sojourn[1]", "5.0%"] < 20 < table.loc["sojourn[1]", "95.0%"]
+
+
+def test_predictions_fit_together(fitted):
+    y = bursts(seed=1)
+    probability = fitted.predict_proba(y)
+    assert probability.shape == (6000, 2)
+    value, path = fitted.decode(y)
+    np.testing.assert_array_equal(path, fitted.predict(y))
+    assert (path == probability.argmax(1)).mean() > 0.999
+    assert value < fitted.score(y) + 5 < 0  # a path beside the sum over paths, at the mean beside an average
+    stream = None
+    for v in y[:30]:
+        stream = fitted.update(stream, v)
+    np.testing.assert_allclose(stream.probability, fitted.filter_proba(y)[29], atol=1e-9)
+    ahead = fitted.forecast(y, 5, size=50)
+    assert ahead.event.shape == (5,)
+    assert ahead.observations.shape == (50, 5)
+    x, states = fitted.sample(100)
+    assert (x.shape, states.shape) == ((100, 1), (100,))
+
+
+def test_the_mean_of_the_posterior_when_asked(fitted):
+    y = bursts()
+    quick = clone(fitted).set_params(n_average=0).fit(y)
+    mean = quick.posterior_.mean
+    np.testing.assert_allclose(quick.predict_proba(y), rh.smooth(quick.posterior_.model, mean, rh.Series(y)))
+
+
+def test_the_same_seed_gives_the_same_answer_and_pickle_keeps_it(fitted):
+    again = clone(fitted).fit(bursts())
+    np.testing.assert_array_equal(again.posterior_.phi, fitted.posterior_.phi)
+    copy = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(copy.predict_proba(bursts()), fitted.predict_proba(bursts()))
+
+
+def test_pandas_lists_gaps_and_memory_maps_are_welcome(fitted, tmp_path):
+    y = bursts()
+    times = pd.date_range("2026-01-01", periods=len(y), freq="min")
+    events = fitted.rare_events(pd.Series(y, index=times))
+    assert events["start"][0] == times[1000]
+    two = fitted.rare_events([y[:2000], y[2000:]])
+    assert two["start"].tolist() == [1000, 1000, 3000]
+    assert two["sequence"].tolist() == [0, 1, 1]
+    np.testing.assert_array_equal(fitted.predict(y, lengths=[2000, 4000]), fitted.predict([y[:2000], y[2000:]]))
+    y[10:500] = np.nan
+    assert np.isfinite(fitted.predict_proba(y)).all()
+    np.save(tmp_path / "y.npy", bursts())
+    mapped = np.load(tmp_path / "y.npy", mmap_mode="r")
+    np.testing.assert_array_equal(fitted.predict(mapped), fitted.predict(bursts()))
+
+
+def test_starts_from_labels_parameters_and_another_fit(fitted):
+    y = bursts()
+    labels = (y > 4).astype(int)
+    for init in (labels, fitted, fitted.posterior_.mean):
+        found = rh.RareHMM(2, n_draws=100, init=init).fit(y)
+        assert found.means_ == pytest.approx(fitted.means_, abs=0.1)
+
+
+def test_several_columns():
+    y = np.column_stack([bursts(), bursts()[::-1]])
+    found = rh.RareHMM(3, n_draws=100).fit(y)
+    assert found.means_.shape == (3, 2)
+    assert found.covars_.shape == (3, 2, 2)
+    assert sorted(np.round(found.means_, -1).tolist()) == [[0, 0], [0, 10], [10, 0]]
+    assert found.n_features_in_ == 2
+
+
+def test_pipelines():
+    y = bursts()[:, None]
+    pipe = make_pipeline(StandardScaler(), rh.RareHMM(2, n_draws=100)).fit(y)
+    assert (pipe.predict(y) == 1).sum() == 60
+
+
+def test_counts_have_no_variances():
+    y = np.random.default_rng(0).poisson(3, 2000).astype(float)
+    y[500:520] += 40
+    found = rh.RareHMM(2, emission="poisson", n_draws=100).fit(y)
+    with pytest.raises(AttributeError, match="Poisson has no variances; it has rate"):
+        _ = found.covars_
+
+
+@pytest.mark.parametrize(
+    ("use", "words"),
+    [
+        (lambda: rh.RareHMM().predict([1.0, 2.0]), "not fitted yet; call fit first"),
+        (lambda: rh.RareHMM(emission="gausian").fit(bursts()), "emission is 'gausian'; it must be one of gaussian"),
+        (lambda: rh.RareHMM(method="magic").fit(bursts()), "method is 'magic'"),
+        (lambda: rh.RareHMM(2).fit(bursts(), [2000, 4000]), "pass them by name: lengths="),
+    ],
+)
+def test_errors_name_the_way_out(use, words):
+    with pytest.raises((ValueError, NotFittedError), match=words):
+        use()
+
+
+def test_bad_states_are_refused(fitted):
+    with pytest.raises(ValueError, match=r"states is \[7\]; numbers of states, 0 to 1"):
+        fitted.rare_events(bursts(), states=[7])
+    with pytest.raises(ValueError, match="y has 2 columns and Gaussian takes 1"):
+        fitted.predict(np.zeros((5, 2)))
+
+
+REASONS = {  # checks of scikit-learn that are not for a model of sequences, or ask for its own words
+    "check_methods_sample_order_invariance": "the order of observations is what the model is about",
+    "check_methods_subset_invariance": "an observation's state depends on its neighbours",
+    "check_fit1d": "a series of numbers is welcome",
+    "check_fit2d_1sample": "refused, in words about series",
+    "check_fit2d_predict1d": "refused, in words about columns",
+    "check_n_features_in_after_fitting": "refused, in words about columns",
+    "check_complex_data": "refused, as a TypeError",
+    "check_dtype_object": "refused, as a TypeError",
+    "check_estimators_empty_data_messages": "refused, in words about observations",
+    "check_estimator_sparse_array": "refused, in words about arrays",
+    "check_estimator_sparse_matrix": "refused, in words about arrays",
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learn_accepts_it():
+    found = check_estimator(rh.RareHMM(2, method="map"), expected_failed_checks=REASONS, on_fail=None, on_skip=None)
+    failed = [(r["check_name"], r["exception"]) for r in found if r["status"] == "failed"]
+    assert not failed
+    assert sum(r["status"] == "passed" for r in found) >= 25

@@ -1,0 +1,142 @@
+"""Posterior: order of states, what is reported, ArviZ, and files that are refused."""
+
+import importlib
+import json
+
+import numpy as np
+import pytest
+from examples import model_of
+
+import rarehmm as rh
+from rarehmm.diagnostics import Check
+from rarehmm.posterior import Draws, described, reordered, restored
+
+
+def posterior_of(family=None, K=3, chains=2, draws=50, **more):
+    rng = np.random.default_rng(0)
+    family = rh.Gaussian() if family is None else family
+    model = model_of(family, K, **more) if not isinstance(family, rh.MultivariateGaussian) else rh.Model(
+        family, K, rh.Priors((rh.Normal(0.0, 1.0),) * len(family.parameters)), **more
+    )  # fmt: skip
+    phi = rng.gamma(3.0, size=(chains, draws, K, len(family.parameters)))
+    transition = rng.dirichlet(np.ones(K), size=(chains, draws, K))
+    checks = [Check("R-hat", 1.0, True, "chains agree"), Check("smallest state", 0.2, False, "use fewer", "a note")]
+    return rh.Posterior(model, phi, transition, "chain", ["because"], checks)
+
+
+def test_what_is_reported_is_what_simulations_show():
+    model = model_of(rh.Gaussian(), 2)
+    truth = model.parameters([[0.98, 0.02], [0.2, 0.8]], mean=[0, 1], variance=1)
+    _, states = rh.simulate(np.random.default_rng(0), model, truth, 400_000)
+    found = rh.Posterior(model, truth.phi[None, None], truth.transition[None, None], "map")
+    starts = np.flatnonzero((states == 1) & (np.roll(states, 1) == 0))
+    assert found.occupancy[0, 0, 1] == pytest.approx((states == 1).mean(), rel=0.03)
+    assert found.sojourn[0, 0, 1] == pytest.approx((states == 1).sum() / len(starts), rel=0.03)
+    assert found.return_time[0, 0, 1] == pytest.approx(np.diff(starts).mean(), rel=0.03)
+    np.testing.assert_allclose(found.return_time[0, 0, 0], found.return_time[0, 0, 1])  # two states take turns
+
+
+def test_the_summary_has_means_intervals_and_effective_draws():
+    found = posterior_of()
+    table = found.summary(0.8)
+    assert list(table.columns) == ["mean", "sd", "10.0%", "90.0%", "ess", "r_hat"]
+    row = table.loc["transition[1, 2]"]
+    assert row["mean"] == pytest.approx(found.transition[..., 1, 2].mean())
+    assert row["90.0%"] == pytest.approx(np.quantile(found.transition[..., 1, 2], 0.9))
+    assert 30 < row["ess"] < 300
+    assert set(table.index) >= {"mean[0]", "variance[2]", "occupancy[1]", "sojourn[0]", "return_time[2]"}
+    with pytest.raises(ValueError, match="probability is 90"):
+        found.summary(90)
+
+
+def test_states_are_in_order_and_stay_so_between_fits():
+    draws = Draws(np.array([[[3.0], [1.0], [2.0]]]), np.arange(9.0).reshape(1, 3, 3))
+    found = reordered(draws, np.array([[1, 2, 0]]))
+    np.testing.assert_array_equal(found.phi[0, :, 0], [1, 2, 3])
+    np.testing.assert_array_equal(found.transition[0], [[4, 5, 3], [7, 8, 6], [1, 2, 0]])
+
+
+def test_arviz_has_named_dimensions():
+    found = posterior_of().to_arviz().posterior
+    assert found["mean"].dims == ("chain", "draw", "state")
+    assert found["transition"].dims == ("chain", "draw", "state", "state_to")
+    assert "occupancy" in found
+
+
+@pytest.mark.parametrize(
+    "family", [rh.Gaussian(), rh.StudentT(3.5), rh.Poisson(), rh.MultivariateGaussian(2, diagonal=True)], ids=repr
+)
+def test_a_file_gives_the_same_posterior(family, tmp_path):
+    found = posterior_of(family)
+    found.save(tmp_path / "fit.nc")
+    again = rh.Posterior.load(tmp_path / "fit.nc")
+    np.testing.assert_array_equal(again.phi, found.phi)
+    np.testing.assert_array_equal(again.transition, found.transition)
+    assert type(again.model.family) is type(family)
+    assert again.model.family == family
+    assert again.model.priors == found.model.priors
+    assert (again.method, again.why, again.checks) == (found.method, found.why, found.checks)
+    assert again.verdict == found.verdict
+    assert [p.name for p in tmp_path.iterdir()] == ["fit.nc"]  # nothing half-written is left
+    assert "posterior" in importlib.import_module("arviz").from_netcdf(tmp_path / "fit.nc").groups()
+
+
+def test_a_start_that_was_given_is_kept(tmp_path):
+    posterior_of(K=2, start=[0.25, 0.75]).save(tmp_path / "fit.nc")
+    np.testing.assert_array_equal(rh.Posterior.load(tmp_path / "fit.nc").model.start, [0.25, 0.75])
+
+
+def test_foreign_newer_and_damaged_files_are_refused(tmp_path):
+    path = tmp_path / "fit.nc"
+    with pytest.raises(FileNotFoundError, match=r"fit\.nc is not there"):
+        rh.Posterior.load(path)
+    path.write_text("no netCDF")
+    with pytest.raises(ValueError, match="not a posterior that rarehmm saved, or is damaged"):
+        rh.Posterior.load(path)
+    found = posterior_of()
+    importlib.import_module("arviz").from_dict(posterior={"x": np.zeros((1, 5))}).to_netcdf(str(path))
+    with pytest.raises(ValueError, match="not a posterior that rarehmm saved"):
+        rh.Posterior.load(path)
+    found.save(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match="damaged"):
+        rh.Posterior.load(path)
+    for change, words in (
+        ({"format": 99}, "has format 99; this version of rarehmm reads up to 1. Update it"),
+        ({"family": ["Weird", 3]}, "Weird is not among .*; pass family="),
+        ({"priors": [["__import__", "os"]]}, "__import__ is not among"),
+        ({"priors": []}, "2 parameters and 0 priors"),
+    ):
+        idata = found.to_arviz()
+        told = json.loads(idata.posterior.attrs["rarehmm"]) | change
+        idata.posterior.attrs["rarehmm"] = json.dumps(told)
+        idata.to_netcdf(str(path))
+        with pytest.raises(ValueError, match=words):
+            rh.Posterior.load(path)
+    with pytest.raises(FileNotFoundError, match="is not a folder; make it first"):
+        found.save(tmp_path / "nowhere" / "fit.nc")
+
+
+def test_only_known_classes_are_restored():
+    known = {"Normal": rh.Normal, "np": np, "function": described}
+    assert restored(["Normal", 1.0, 2.0], known) == rh.Normal(1.0, 2.0)
+    with pytest.raises(ValueError, match="not among Normal"):
+        restored(["described", 1], known)
+
+
+def test_shapes_that_do_not_fit_the_model_are_refused():
+    found = posterior_of()
+    with pytest.raises(ValueError, match=r"transition has shape \(2, 50, 2, 2\)"):
+        rh.Posterior(found.model, found.phi, found.transition[..., :2, :2], "chain")
+    assert repr(found) == "Posterior(2 x 50 draws of 3 states of Gaussian by chain)"
+
+
+def test_points_and_means_are_parameters_of_the_model():
+    found = posterior_of()
+    points = found.points(10)
+    assert len(points) == 10
+    np.testing.assert_allclose(points[0].phi, found.phi[0, 0])
+    np.testing.assert_allclose(points[-1].transition, found.transition[-1, -1])
+    np.testing.assert_allclose(found.mean.phi, found.phi.mean((0, 1)))
+    assert len(found.points(1000)) == 100
