@@ -32,10 +32,10 @@ types: $(VENV)/ready
 	$(BIN)/mypy
 
 unit: $(VENV)/ready
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist loadfile
 
 nojit: $(VENV)/ready  ## the same tests on small inputs without the compiler, with line coverage of src
-	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -m "not jit" --cov --cov-report=term-missing:skip-covered
+	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -n auto --dist loadfile -m "not jit" --cov --cov-report=term-missing:skip-covered
 
 reproduce: $(VENV)/ready  ## the paper's tables and figures, in full, to the folder reproduction
 	$(BIN)/rarehmm reproduce all

@@ -148,6 +148,8 @@ class Model:
             if given not in names:
                 close = difflib.get_close_matches(given, names, 1)
                 hint = f" Did you mean {close[0]!r}?" if close else ""
+                if hasattr(self.family, "phi_of"):
+                    hint = " From means and covariances: model.natural(family.phi_of(means, covariances), transition)."
                 raise ValueError(f"{self.name} has no parameter {given!r}; it has {', '.join(names)}.{hint}")
         phi = np.empty((K, len(names)))
         for i, name in enumerate(names):

@@ -1,18 +1,197 @@
-"""Pictures."""
+"""Pictures: axes in and out, as ArviZ does; figures where several belong together."""
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rarehmm.series import Array, BoolArray, IntArray
+from rarehmm.series import Array, BoolArray, IntArray, Series
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from rarehmm.posterior import Posterior
+    from rarehmm.prediction import Forecast
     from rarehmm.selection import Selection
 
 COLOURS = ("#4477AA", "#228833", "#EE6677", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")  # safe for colour-blind readers
 STRETCH = 5000  # steps on both sides of an event that are drawn
+BINS = 2000  # of a long series: more than a screen has columns
+
+
+# ---------------------------------------------------------------- parts
+def new_axes(count: int = 1, size: tuple[float, float] = (9, 3), **more: Any) -> Any:
+    """Axes of a figure of their own, with nothing that is not needed around them."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=size, layout="constrained").subplots(count, **more)
+
+
+def colour(k: int) -> str:
+    return COLOURS[k % len(COLOURS)]
+
+
+def bare(axes: "Axes") -> "Axes":
+    """The same axes without the lines on top and at the right."""
+    axes.spines[["top", "right"]].set_visible(False)
+    return axes
+
+
+def decimated(values: Array, bins: int = BINS) -> tuple[IntArray, Array, Array]:
+    """Where bins of a long series lie, and the smallest and the largest value in each; nothing that stands out is lost.
+
+    A short series as it is.  Missing values are left out; a bin without a value is NaN.
+    """
+    if len(values) <= 2 * bins:
+        return np.arange(len(values)), values, values
+    edges = np.linspace(0, len(values), bins + 1).astype(np.int64)
+    missing = np.isnan(values)
+    low = np.minimum.reduceat(np.where(missing, np.inf, values), edges[:-1])
+    high = np.maximum.reduceat(np.where(missing, -np.inf, values), edges[:-1])
+    empty = low > high
+    return edges[:-1], np.where(empty, np.nan, low), np.where(empty, np.nan, high)
+
+
+# ---------------------------------------------------------------- the series
+def plot_series(series: Any, probabilities: Array | None = None, *, column: int = 0, axes: Any = None) -> Any:
+    """A series, and underneath the probabilities (T, K) of its states, if given; readable at any length.
+
+    Time is that of the index, where the data have one.  Returns the axes, one or two.
+    """
+    series = series if isinstance(series, Series) else Series(series)
+    y = np.concatenate([rows[:, column] for _, rows in series.strides()])
+    if axes is None:
+        axes = new_axes() if probabilities is None else new_axes(2, (9, 4.5), sharex=True, height_ratios=(2, 1))
+    above, below = (axes, None) if probabilities is None else axes
+    at, low, high = decimated(y)
+    x = positions(series, at)
+    if low is high:
+        above.plot(x, y, color="0.35", lw=0.7, marker="." if len(y) < 300 else None, ms=3)
+    else:
+        above.fill_between(x, low, high, color="0.35", lw=0.4)
+    above.set(ylabel="observation" if series.names is None else series.names[column])
+    bare(above)
+    if probabilities is None or below is None:
+        return above
+    bottom = np.zeros(len(at))
+    for k in range(probabilities.shape[1]):
+        share = probabilities[:, k] if low is high else means(probabilities[:, k], at)
+        below.fill_between(x, bottom, bottom + share, color=colour(k), lw=0, step="post", label=f"state {k}")
+        bottom = bottom + share
+        if low is not high and share.mean() < 0.05:  # the mean over a bin would hide it
+            most = np.maximum.reduceat(probabilities[:, k], at)
+            below.fill_between(x, 0, np.where(most > 0.5, most, 0.0), color=colour(k), lw=0.4, step="post", zorder=5)
+    below.set(ylim=(0, 1), ylabel="probability", xlabel="time")
+    below.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=probabilities.shape[1], fontsize="small", frameon=False)
+    bare(below)
+    return above, below
+
+
+def positions(series: Series, rows: IntArray) -> Any:
+    """Rows on the time axis: labels of the index if there is one for the whole, else their numbers."""
+    plain = series.index is None or isinstance(series.index, list)
+    return rows if plain else series.index[rows].to_numpy()
+
+
+def means(values: Array, at: IntArray) -> Array:
+    """Mean over the stretches that begin at ``at``."""
+    return np.asarray(np.add.reduceat(values, at) / np.diff(np.append(at, len(values))))
+
+
+def plot_events(series: Any, events: Any, *, axes: Any = None) -> Any:
+    """A series with its events marked, from the table of ``rare_events``."""
+    series = series if isinstance(series, Series) else Series(series)
+    axes = plot_series(series, axes=axes)
+    for _, event in events.iterrows():
+        axes.axvspan(event["start"], event["end"], color=colour(int(event["state"])), alpha=0.3, lw=0)
+        axes.plot([event["peak_at"]], [event["peak"]], "v", color=colour(int(event["state"])), ms=5)
+    return axes
+
+
+# ---------------------------------------------------------------- the posterior
+def plot_density(posterior: "Posterior", name: str = "mean", *, axes: Any = None) -> Any:
+    """Posterior densities of one quantity (a parameter, "occupancy", "sojourn", "return_time"), axes a state; the bar
+    underneath is the central 90 %."""
+    from scipy.stats import gaussian_kde
+
+    values = quantity(posterior, name)
+    K = values.shape[2]
+    axes = np.atleast_1d(new_axes(1, (3 * K, 2.6), ncols=K) if axes is None else axes)
+    for k, one in enumerate(axes):
+        x = values[..., k].ravel()
+        low, middle, high = np.quantile(x, [0.05, 0.5, 0.95])
+        if x.std() > 0:
+            first, last = np.quantile(x, [0.001, 0.999])
+            grid = np.linspace(first, last, 200)
+            density = gaussian_kde(x[:: max(1, len(x) // 2000)])(grid)
+            one.fill_between(grid, density, color=colour(k), alpha=0.3, lw=0)
+            one.plot(grid, density, color=colour(k))
+        one.plot([low, high], [0, 0], color=colour(k), lw=5, solid_capstyle="butt")
+        one.set(title=f"state {k}: {middle:.3g}", xlabel=name, yticks=[], ylim=(0, None))
+        one.locator_params(axis="x", nbins=4)
+        bare(one)
+    return axes
+
+
+def plot_trace(posterior: "Posterior", name: str = "mean", *, axes: Any = None) -> Any:
+    """Draws of one quantity in their order, chains above each other in shades of one colour a state."""
+    axes = new_axes(size=(9, 3)) if axes is None else axes
+    values = quantity(posterior, name)
+    for k in range(values.shape[2]):
+        for chain in values[..., k]:
+            axes.plot(chain, color=colour(k), lw=0.6, alpha=0.6, label=None)
+        axes.plot([], [], color=colour(k), label=f"state {k}")
+    axes.set(xlabel="draw", ylabel=name)
+    axes.legend(loc="upper right", fontsize="small")
+    return bare(axes)
+
+
+def quantity(posterior: "Posterior", name: str) -> Array:
+    """Draws (chains, n, K) of something by name."""
+    known = {k: v for k, v in posterior.quantities.items() if k != "transition"}
+    if name not in known:
+        raise ValueError(f"name is {name!r}; it must be one of {', '.join(known)}.")
+    return known[name]
+
+
+def plot_transitions(posterior: "Posterior", *, axes: Any = None) -> Any:
+    """The transition graph: states on a circle, as large as their occupancy, arrows labelled with probabilities."""
+    axes = new_axes(size=(5, 5)) if axes is None else axes
+    P, occupancy = posterior.mean.transition, posterior.occupancy.mean((0, 1))
+    K = len(P)
+    angle = np.pi / 2 - 2 * np.pi * np.arange(K) / K
+    x, y = np.cos(angle), np.sin(angle)
+    for i in range(K):
+        for j in range(K):
+            if i != j and P[i, j] > 1e-6:
+                bend = {"arrowstyle": "-|>", "connectionstyle": "arc3,rad=0.18", "color": "0.4",
+                        "lw": 0.6 + 2 * P[i, j] ** 0.5, "shrinkA": 22, "shrinkB": 22}  # fmt: skip
+                axes.annotate("", (x[j], y[j]), (x[i], y[i]), arrowprops=bend)
+                across, length = np.array([y[j] - y[i], x[i] - x[j]]), np.hypot(x[j] - x[i], y[j] - y[i])
+                middle = np.array([x[i] + x[j], y[i] + y[j]]) / 2 + (0.09 + 0.11 / length) * across
+                axes.text(*middle, f"{P[i, j]:.2g}", fontsize=8, ha="center", va="center", color="0.25")
+        axes.scatter(x[i], y[i], s=500 + 1500 * occupancy[i], color=colour(i), zorder=3)
+        axes.text(x[i], y[i], f"{i}", color="white", ha="center", va="center", zorder=4, weight="bold")
+        side = "center" if abs(x[i]) < 0.1 else "left" if x[i] > 0 else "right"
+        words = f"{occupancy[i]:.2g} of the time\nstays with {P[i, i]:.3g}"
+        axes.text(1.32 * x[i], 1.44 * y[i], words, fontsize=8, ha=side, va="center")
+    axes.set(xlim=(-2.2, 2.2), ylim=(-1.7, 1.7), aspect="equal")
+    axes.set_axis_off()
+    return axes
+
+
+# ---------------------------------------------------------------- what comes next
+def plot_forecast(found: "Forecast", *, axes: Any = None) -> Any:
+    """The probability of a rare event within so many steps, with its interval."""
+    axes = new_axes(size=(6, 3)) if axes is None else axes
+    steps = np.arange(1, len(found.event) + 1)
+    axes.fill_between(steps, found.low, found.high, color=COLOURS[2], alpha=0.25, lw=0)
+    axes.plot(steps, found.event, color=COLOURS[2])
+    axes.set(xlabel="steps ahead", ylabel="P(rare event within)", ylim=(0, None))
+    return bare(axes)
+
+
+# ---------------------------------------------------------------- demo and number of states
 
 
 def regimes(y: Array, path: IntArray, probability: Array, rare: int, title: str) -> "Figure":

@@ -131,3 +131,11 @@ def test_the_default_rule_and_gibbs_agree_in_two_columns():
 def test_numbers_of_columns_that_make_no_sense_are_refused(columns):
     with pytest.raises(ValueError, match="use Gaussian"):
         rh.MultivariateGaussian(columns)
+
+
+def test_errors_lead_to_covariances():
+    model, truth, _, _, _ = setting(diagonal=False)
+    with pytest.raises(ValueError, match=r"no parameter 'mean'.*model\.natural\(family\.phi_of"):
+        model.parameters(truth.transition, mean=[0, 1])
+    with pytest.raises(ValueError, match="not positive definite"):
+        model.family.phi_of(np.zeros(2), np.ones((2, 2)))

@@ -1,0 +1,79 @@
+"""Pictures hold what they should: nothing that stands out is lost, axes go in and come out, time is kept."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from examples import model_of
+from matplotlib.figure import Figure
+
+import rarehmm as rh
+from rarehmm import plots
+from rarehmm.events import event_table
+
+
+def some_posterior():
+    rng = np.random.default_rng(0)
+    phi = np.stack([rng.normal([0, 5], 0.1, (2, 40, 2)), rng.gamma(9, 0.1, (2, 40, 2))], axis=-1)
+    return rh.Posterior(model_of(rh.Gaussian(), 2), phi, rng.dirichlet([9, 1], (2, 40, 2)), "chain")
+
+
+def test_no_extreme_is_lost_when_a_series_is_decimated():
+    y = np.random.default_rng(0).normal(size=100_000)
+    y[[7, 54_321, 99_999]] = [50, -60, 70]
+    y[20_000:30_000] = np.nan
+    at, low, high = plots.decimated(y, 500)
+    assert len(at) == 500
+    assert (np.nanmin(low), np.nanmax(high)) == (-60, 70)
+    assert high[0] == 50
+    assert np.isnan(low[110:140]).all()
+    np.testing.assert_allclose(plots.means(np.arange(10.0), np.array([0, 4, 8])), [1.5, 5.5, 8.5])
+    short = np.arange(10.0)
+    assert plots.decimated(short)[1] is short
+
+
+@pytest.mark.parametrize("T", [200, 50_000])
+def test_a_series_with_its_probabilities(T):
+    times = pd.date_range("2026-01-01", periods=T, freq="min")
+    y = pd.Series(np.random.default_rng(0).normal(size=T), index=times, name="flux")
+    p = np.zeros((T, 2))
+    p[:, 0] = 1
+    p[T // 2] = [0, 1]
+    above, below = plots.plot_series(y, p)
+    assert above.figure is below.figure
+    assert [t.get_text() for t in below.get_legend().get_texts()] == ["state 0", "state 1"]
+    above.figure.canvas.draw()
+    assert "2026" in "".join(t.get_text() for t in below.get_xticklabels()) or T == 200
+    tall = max(c.get_paths()[0].vertices[:, 1].max() for c in below.collections[1:])
+    assert tall == pytest.approx(1.0)  # the one rare observation is seen
+
+
+def test_axes_go_in_and_come_out():
+    axes = Figure().subplots()
+    assert plots.plot_series(np.arange(9.0), axes=axes) is axes
+    p = np.zeros((9, 2))
+    p[4:6, 1] = 1
+    events = event_table(rh.Series(np.arange(9.0)), p, np.array([1]))
+    before = len(axes.patches)
+    assert plots.plot_events(np.arange(9.0), events, axes=axes) is axes
+    assert len(axes.patches) == before + 1
+    found = some_posterior()
+    assert plots.plot_trace(found, "sojourn", axes=axes) is axes
+    assert plots.plot_transitions(found, axes=axes) is axes
+    texts = [t.get_text() for t in axes.texts]
+    assert f"{found.mean.transition[0, 1]:.2g}" in texts
+
+
+def test_densities_have_axes_for_each_state():
+    axes = plots.plot_density(some_posterior(), "mean")
+    assert len(axes) == 2
+    assert axes[1].get_title().startswith("state 1: 5")
+    constant = rh.Posterior(model_of(rh.Gaussian(), 1), np.ones((1, 4, 1, 2)), np.ones((1, 4, 1, 1)), "map")
+    plots.plot_density(constant, "occupancy")
+    with pytest.raises(ValueError, match="name is 'men'; it must be one of mean, variance, occupancy"):
+        plots.plot_density(some_posterior(), "men")
+
+
+def test_a_forecast():
+    found = rh.Forecast(np.ones((3, 2)), np.array([0.1, 0.2, 0.3]), np.zeros(3), np.ones(3), np.zeros((5, 3)))
+    axes = plots.plot_forecast(found)
+    np.testing.assert_array_equal(axes.lines[0].get_xdata(), [1, 2, 3])
