@@ -9,6 +9,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
+from rarehmm.diagnostics import Check
 from rarehmm.emissions import Family, families
 from rarehmm.events import event_table
 from rarehmm.inference import infer
@@ -18,6 +19,7 @@ from rarehmm.passes import decode
 from rarehmm.posterior import Posterior
 from rarehmm.prediction import Forecast, Stream, forecast, log_score, state_probabilities, update
 from rarehmm.regimes import judge_states
+from rarehmm.residuals import check_residuals, pseudo_residuals
 from rarehmm.series import Array, IntArray, Series
 from rarehmm.simulation import simulate
 
@@ -286,6 +288,14 @@ class RareHMM(BaseEstimator):
         """Where a stream stands after one more observation; None: it begins here.  ``stream.probability`` is that of
         ``filter_proba``, ``stream.to_dict()`` plain data to keep."""
         return update(self._fitted().model, self._points(), stream or Stream(), y_new)
+
+    def check(self, X: Any, lengths: Any = None) -> list[Check]:
+        """Whether the model is wrong for a series (one column): checks of its pseudo-residuals at the posterior mean,
+        each with a word; see ``rarehmm.residuals``."""
+        posterior, series = self._fitted(), self._series(X, lengths)
+        rng = np.random.default_rng(self.random_state)
+        found = pseudo_residuals(rng, posterior.model, posterior.mean, series, threads=self.n_jobs)
+        return check_residuals(found, series.bounds)
 
     # ------------------------------------------------------------ scikit-learn
     def __sklearn_tags__(self) -> Any:

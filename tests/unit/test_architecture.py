@@ -14,8 +14,8 @@ ORDER = [
     "checks", "dispatch", "lanes", "series", "blocks", "priors", "emissions", "transitions", "model", "samplers",
     "kernels", "passes", "points", "simulation", "em", "windows", "gradients", "labels", "initial", "regimes",
     "selection", "mode", "importance", "designs", "pool", "exact", "chains", "variational",
-    "diagnostics", "inference", "posterior", "prediction", "events", "estimator", "plots", "report", "paper", "cli",
-    "__main__",
+    "diagnostics", "inference", "posterior", "prediction", "residuals", "events", "estimator", "plots", "report",
+    "paper", "cli", "__main__",
 ]  # fmt: skip
 MODULES = sorted(SOURCE.rglob("*.py"))
 

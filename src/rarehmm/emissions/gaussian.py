@@ -4,6 +4,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import ndtr
 
 from rarehmm.dispatch import compiled
 from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
@@ -41,6 +42,10 @@ class Gaussian(NamedTuple):
     def estimate(self, y: Array, weight: Array) -> Array:
         """Weighted mean and variance of the observations of one state."""
         return mean_and_variance(y, weight)
+
+    def cdf(self, y: Array, phi: Array) -> Array:
+        """P(Y <= y) in a state with parameters phi (P,)."""
+        return np.asarray(ndtr((y - phi[0]) / math.sqrt(phi[1])))
 
     def heavier(self, phi: Array) -> list[tuple[Any, Array]]:
         """Families with heavier tails, and parameters (K, P) of them with the same variances."""

@@ -4,7 +4,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import betainc, gammaln
 
 from rarehmm.dispatch import compiled
 from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
@@ -42,6 +42,10 @@ class NegativeBinomial(NamedTuple):
     def estimate(self, y: Array, weight: Array) -> Array:
         """Weighted mean of the counts of one state."""
         return np.array([np.average(y, weights=weight)])
+
+    def cdf(self, y: Array, phi: Array) -> Array:
+        """P(Y <= y) in a state with parameters phi (P,)."""
+        return np.where(y < 0, 0.0, betainc(self.r, np.maximum(y, 0.0) + 1, self.r / (self.r + phi[0])))
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
         r"""M-step: the positive root of :math:`(a + \sum y)(r + \mu) = (\sum y + nr)\mu + b\mu(r + \mu)`."""

@@ -4,7 +4,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gammaln, pdtr
 
 from rarehmm.dispatch import compiled
 from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
@@ -33,6 +33,10 @@ class Poisson(NamedTuple):
     def estimate(self, y: Array, weight: Array) -> Array:
         """Weighted mean of the observations of one state."""
         return np.array([np.average(y, weights=weight)])
+
+    def cdf(self, y: Array, phi: Array) -> Array:
+        """P(Y <= y) in a state with parameters phi (P,)."""
+        return np.where(y < 0, 0.0, pdtr(np.maximum(y, 0.0), phi[0]))
 
     def heavier(self, phi: Array) -> list[tuple[Any, Array]]:
         """Families with heavier tails, and parameters (K, P) of them with the same means."""

@@ -1,0 +1,95 @@
+r"""Is the model wrong for this series?  Pseudo-residuals, which are standard normal if it is right.
+
+.. math:: r_t = \Phi^{-1}\bigl(P(Y_t \le y_t \mid y_1, \dots, y_{t-1})\bigr)
+
+Counts are made continuous by a uniform draw between the probabilities of less and of at most what was seen.  Heavy
+tails, correlation within states and drift each leave their mark on them.
+"""
+
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from rarehmm.diagnostics import Check
+from rarehmm.emissions import domains
+from rarehmm.model import Model, Parameters
+from rarehmm.passes import filter_states
+from rarehmm.series import COUNTS, Array, Series
+
+LARGEST = 8.0  # residuals are cut here: the normal distribution function is 1 beyond
+BLOCKS = 20
+
+
+def pseudo_residuals(
+    rng: np.random.Generator, model: Model, parameters: Parameters, series: Series, *, threads: int | None = None
+) -> Array:
+    """Residuals (T,), standard normal and independent if the model is right; NaN where missing."""
+    family: Any = model.family
+    if not hasattr(family, "cdf"):
+        raise TypeError(f"{model.name} has no 'cdf', the distribution function of one state: residuals need it.")
+    filtered = filter_states(model, parameters, series, threads=threads)
+    expected = np.vstack([parameters.start, filtered[:-1] @ parameters.transition])  # of the state before y is seen
+    expected[series.bounds[:-1]] = parameters.start
+    y = np.concatenate([rows[:, 0] for _, rows in series.strides()])
+    counts = domains(family)[0] is COUNTS
+    high, low = np.zeros(len(y)), np.zeros(len(y))
+    for k, phi in enumerate(parameters.phi):
+        high += expected[:, k] * family.cdf(y, phi)
+        if counts:
+            low += expected[:, k] * family.cdf(y - 1, phi)
+    u = low + rng.random(len(y)) * (high - low) if counts else high
+    return np.clip(ndtri(np.clip(u, 0.0, 1.0)), -LARGEST, LARGEST)
+
+
+def check_residuals(residuals: Array, bounds: Any) -> list[Check]:
+    """What the residuals (T,) of sequences with given bounds say about the model, with a word on each."""
+    seen = residuals[~np.isnan(residuals)]
+    n = len(seen)
+    far = float(np.mean(np.abs(seen) > 4))
+    pairs = np.ones(len(residuals) - 1, dtype=bool)
+    pairs[bounds[1:-1] - 1] = False  # none across a join
+    before, after = residuals[:-1][pairs], residuals[1:][pairs]
+    both = ~np.isnan(before) & ~np.isnan(after)
+    together = float(np.corrcoef(before[both], after[both])[0, 1]) if both.sum() > 2 else 0.0
+    sizes = float(np.corrcoef(np.abs(before[both]), np.abs(after[both]))[0, 1]) if both.sum() > 2 else 0.0
+    chance = 4 / np.sqrt(max(n, 1))
+    spread, shift = float(seen.std()), largest_shift(seen)
+    return [
+        Check("spread of residuals", spread, abs(spread - 1) < 0.05 + chance, "1 if states are as wide as the data"),
+        Check(
+            "far residuals",
+            far,
+            far < 1e-3 + 4 * np.sqrt(6e-5 / max(n, 1)),
+            "share beyond 4; large if the tails of the data are heavier than the family's: try StudentT",
+        ),
+        Check(
+            "correlated residuals",
+            together,
+            abs(together) < 0.1 + chance,
+            "of neighbours; large if observations within a state follow each other: states are then told too surely",
+        ),
+        Check(
+            "correlated sizes",
+            sizes,
+            abs(sizes) < 0.1 + chance,
+            "of neighbours; large if the noise within a state grows and shrinks: more states, or heavier tails",
+        ),
+        Check(
+            "drift",
+            shift,
+            shift < 0.3 + chance * np.sqrt(BLOCKS),
+            "largest mean over a twentieth of the series; large if levels drift: take a baseline away first",
+        ),
+    ]
+
+
+def largest_shift(residuals: Array) -> float:
+    """The largest mean, in absolute value, over blocks."""
+    return float(max((abs(part.mean()) for part in np.array_split(residuals, BLOCKS) if len(part)), default=0.0))
+
+
+def words(checks: list[Check]) -> str:
+    """The whole in a sentence."""
+    bad = [f"{c.name} {c.value:.3g} ({c.words})" for c in checks if not c.good]
+    return "The model fits the series." if not bad else "The model does not fit the series: " + "; ".join(bad) + "."

@@ -1,0 +1,74 @@
+"""Residuals are standard normal where the model is right, and say what is wrong where it is not."""
+
+import numpy as np
+import pytest
+from examples import FAMILIES, model_of, parameters_of
+from scipy.integrate import quad
+from scipy.signal import lfilter
+from scipy.stats import kstest
+
+import rarehmm as rh
+from rarehmm.emissions import constant, domains, families, log_density, prepare
+from rarehmm.residuals import check_residuals, pseudo_residuals, words
+from rarehmm.series import COUNTS
+
+
+@pytest.mark.parametrize("family", [f() for f in families().values() if hasattr(f, "cdf")], ids=repr)
+def test_the_distribution_function_is_the_integral_of_the_density(family):
+    phi = np.array([1.3 if p.support == "positive" else 0.4 for p in family.parameters])
+    c = prepare(family, phi)
+    if domains(family)[0] is COUNTS:
+        y = np.arange(6.0)
+        mass = np.exp(log_density(family, y, c) + constant(family, y[:, None]))
+        np.testing.assert_allclose(family.cdf(y, phi), np.cumsum(mass), rtol=1e-10)
+        assert family.cdf(np.array([-1.0]), phi)[0] == 0.0
+    else:
+        for y in (-1.0, 0.4, 3.0):
+            below, _ = quad(lambda v: np.exp(log_density(family, v, c)), -np.inf, y)
+            assert family.cdf(np.array([y]), phi)[0] == pytest.approx(below, abs=1e-7)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: type(f).__name__)
+def test_residuals_of_the_true_model_are_standard_normal(family):
+    rng = np.random.default_rng(3)
+    model = model_of(family, 3)
+    truth = parameters_of(rng, model, gap=3.0)
+    y = np.concatenate([rh.simulate(rng, model, truth, n)[0] for n in (1500, 1500)])
+    y[40:60] = np.nan
+    series = rh.Series(y, lengths=[1500, 1500])
+    found = pseudo_residuals(rng, model, truth, series)
+    assert np.flatnonzero(np.isnan(found)).tolist() == list(range(40, 60))
+    seen = found[~np.isnan(found)]
+    assert kstest(seen, "norm").pvalue > 1e-3
+    checks = check_residuals(found, series.bounds)
+    assert all(c.good for c in checks), checks
+    assert words(checks) == "The model fits the series."
+    assert kstest(1.2 * seen, "norm").pvalue < 1e-3  # 20 % too wide would show
+
+
+@pytest.mark.parametrize(
+    ("noise", "said"),
+    [
+        (lambda rng, n: rng.standard_t(2, n), "far residuals"),
+        (lambda rng, n: lfilter([1], [1, -0.8], rng.normal(size=n)) * 0.6, "correlated residuals"),
+        (lambda rng, n: rng.normal(size=n) + np.linspace(-1, 1, n), "drift"),
+        (lambda rng, n: 1.5 * rng.normal(size=n), "spread of residuals"),
+        (lambda rng, n: rng.normal(size=n) * np.repeat(rng.choice([0.2, 1.5], n // 20), 20), "correlated sizes"),
+    ],
+)
+def test_what_is_wrong_is_said(noise, said):
+    rng = np.random.default_rng(0)
+    model = model_of(rh.Gaussian(), 1)
+    series = rh.Series(noise(rng, 4000))
+    checks = check_residuals(
+        pseudo_residuals(rng, model, model.parameters([[1.0]], mean=0, variance=1), series), series.bounds
+    )
+    assert said in [c.name for c in checks if not c.good]
+    assert words(checks).startswith("The model does not fit the series: ")
+
+
+def test_a_family_without_a_distribution_function_says_so():
+    family = rh.MultivariateGaussian(2)
+    model = rh.Model(family, 1, rh.Priors((rh.Normal(0, 1),) * 5))
+    with pytest.raises(TypeError, match="has no 'cdf'"):
+        pseudo_residuals(np.random.default_rng(0), model, None, rh.Series(np.ones((3, 2))))
