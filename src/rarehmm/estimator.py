@@ -39,8 +39,8 @@ class RareHMM(BaseEstimator):
         with full covariance.
     method : str, default "auto"
         How the posterior is sampled.  "auto" looks at the posterior and takes the quickest method that is right for it;
-        "chain", "importance" and "hmc" force one; "laplace" draws from the Gaussian at the mode; "map" is the mode
-        alone, without uncertainty.
+        "chain", "importance", "gibbs", "hmc" and "langevin" force one; "laplace" draws from the Gaussian at the mode;
+        "map" is the mode alone, without uncertainty.
     n_draws : int, default 1000
         Effective draws of every parameter: errors of means are then 3 % of a standard deviation.
     priors : Priors, default None

@@ -31,7 +31,7 @@ from rarehmm.diagnostics import (
     verdict,
     windows_needed,
 )
-from rarehmm.exact import hmc
+from rarehmm.exact import gibbs, hmc
 from rarehmm.gradients import Frozen, freeze, window_gradients
 from rarehmm.importance import (
     GammaRows,
@@ -52,7 +52,8 @@ from rarehmm.samplers.baoab import Baoab
 from rarehmm.series import Array, Series
 from rarehmm.windows import Windows
 
-METHODS = ("auto", "chain", "importance", "hmc", "laplace", "map")
+METHODS = ("auto", "chain", "importance", "gibbs", "hmc", "langevin", "laplace", "map")
+TRAJECTORIES = ((8, 0.85), (16, 0.9))  # what mixes slowly needs longer ways in smaller steps
 BUFFERS = (2, 5, 10, 20)
 HALF_WIDTH = 2
 MEMORY = 4 << 20  # bytes of windows gathered together: they stay in the cache
@@ -93,8 +94,8 @@ def infer(
     method: str = "auto",
     threads: int | None = None,
 ) -> Inference:
-    """The posterior by the decision rule, or by ``method``: "chain", "importance", "hmc", "laplace" (the Gaussian at
-    the mode) or "map" (the mode alone, once); ``wanted`` effective draws.
+    """The posterior by the decision rule, or by ``method``: "chain", "importance", "gibbs", "hmc", "langevin" (with a
+    Metropolis correction), "laplace" (the Gaussian at the mode) or "map" (the mode alone); ``wanted`` effective draws.
 
     Without a ``start`` states are found in the data.  A posterior that is not to be trusted comes with a warning.
     """
@@ -115,9 +116,13 @@ def infer(
         found = of_weights(rng, mode, weighted, ["importance sampling was asked for"], check_weights(weighted, wanted))
     elif method == "laplace":
         found = by_laplace(rng, mode, series, wanted, threads)
+    elif method == "gibbs":
+        draws, checks = by_gibbs(rng, mode, series, wanted, threads)
+        found = Inference(mode, draws, method, ["Gibbs sampling was asked for"], checks)
     else:
-        draws, checks = by_hmc(rng, mode, series, wanted, threads)
-        found = Inference(mode, draws, method, ["Hamiltonian Monte Carlo was asked for"], checks)
+        ways = ((1, 0.574),) * 3 if method == "langevin" else TRAJECTORIES
+        draws, checks = by_hmc(rng, mode, series, wanted, threads, ways)
+        found = Inference(mode, draws, method, [f"{method} was asked for"], checks)
     sizes = [c.value for c in found.checks if c.name.startswith("effective draws")]
     stein = check_stein(rng, mode, series, found.theta, min(sizes), threads)  # before states are renamed: it would show
     about = [check_states(mode, series, threads), stein]
@@ -188,12 +193,39 @@ def of_weights(
     return Inference(mode, draws[None], "importance", why, checks, weighted)
 
 
-def by_hmc(
-    rng: np.random.Generator, mode: Mode, series: Series, wanted: float, threads: int | None
+def by_gibbs(
+    rng: np.random.Generator, mode: Mode, series: Series, wanted: float, threads: int | None, chains: int = 4
 ) -> tuple[Array, list[Check]]:
-    """Draws (chains, n, d) by Hamiltonian Monte Carlo, as many as are needed, and their checks."""
+    """Draws (chains, n, d) by Gibbs sampling, as many as are needed within reason, and their checks."""
+    model = mode.model
+    spread = mode.theta + 1.5 * rng.standard_normal((chains, model.size)) @ mode.factor.T
+    here = [model.unpack(np.clip(theta, *model.bounds)) for theta in spread]
+    draws, steps = np.empty((chains, 0, model.size)), max(50, round(2 * wanted / chains))
+    for _ in range(4):
+        more = [gibbs(rng, model, series, start, steps, threads=threads) for start in here]
+        enough = min(len(one) for one in more)
+        draws = np.concatenate([draws, [one[:enough] for one in more]], axis=1)
+        mixed = mixing(named(mode, draws))
+        if enough < steps or mixed.bulk.min() >= wanted:
+            break
+        here, steps = [model.unpack(one[-1]) for one in more], round(steps * min(4.0, 1.2 * wanted / mixed.bulk.min()))
+    return draws, check_mixing(mixed, model.component_names, wanted)
+
+
+def by_hmc(
+    rng: np.random.Generator,
+    mode: Mode,
+    series: Series,
+    wanted: float,
+    threads: int | None,
+    ways: tuple[tuple[int, float], ...] = TRAJECTORIES,
+) -> tuple[Array, list[Check]]:
+    """Draws (chains, n, d) by Hamiltonian Monte Carlo, as many as are needed, and their checks.
+
+    ``ways``: leapfrog steps and acceptance of the first and further rounds.
+    """
     draws, steps = np.empty((LANES, 0, len(mode.theta))), max(100, round(4 * wanted / LANES))
-    for leaps, accept in ((8, 0.85), (16, 0.9)):  # what mixes slowly needs longer ways in smaller steps
+    for leaps, accept in ways:
         more = hmc(rng, mode, series, steps, leaps=leaps, accept=accept, threads=threads)
         draws = np.concatenate([draws, more], axis=1)
         mixed = mixing(named(mode, draws))

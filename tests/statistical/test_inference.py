@@ -270,3 +270,14 @@ def test_the_laplace_approximation_and_the_mode_when_asked():
     short, few = simulated(2.0, 300)
     with pytest.warns(RuntimeWarning, match="nearly Gaussian"):
         infer(np.random.default_rng(1), short, few, method="laplace", start=None)
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize("method", ["gibbs", "langevin"])
+def test_exact_methods_when_asked_agree_with_hmc(method):
+    model, series = simulated(8.0, 2000)
+    found = infer(np.random.default_rng(1), model, series, method=method, wanted=500)
+    assert found.method == method
+    assert all(c.good for c in found.checks), found.verdict
+    gold = infer(np.random.default_rng(2), model, series, method="hmc", wanted=2000)
+    assert off(found.theta.reshape(-1, model.size), gold.theta.reshape(-1, model.size)) < 4.5
