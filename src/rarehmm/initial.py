@@ -98,10 +98,10 @@ class Search:
                 found.append(self.climb(self.model, from_labels(self.model, self.small, labels), 16))
         for base in range(K - 1, max(0, K - 1 - (BASES if K < 5 else BASES - 1)), -1):
             fewer = self.with_states(base)
-            fit = self.climb(fewer, self.clustered(fewer), 10)
+            fits = [self.climb(fewer, self.clustered(fewer), 10)]
             for _ in range(base, K):
-                fit = self.with_one_more(fit.parameters)
-            found.append(fit)
+                fits = self.with_one_more(fits[0].parameters)
+            found += fits
         found.sort(key=lambda c: -c.log_posterior)
         first, second = found[0], found[1:2]
         for c in found[1:]:  # one that is elsewhere and nearly as high tells more than one on the same way
@@ -115,8 +115,8 @@ class Search:
         """Parameters from k-means clusters."""
         return from_labels(model, self.small, kmeans_labels(self.small, model.n_states))
 
-    def with_one_more(self, fit: Parameters) -> Climb:
-        """The best way to add a state to a fit: all candidates climb two steps, the best four ten."""
+    def with_one_more(self, fit: Parameters) -> list[Climb]:
+        """The best ways to add a state to a fit, the best first: all candidates climb two steps, the best four ten."""
         K = len(fit.phi) + 1
         fewer, model = self.with_states(K - 1), self.with_states(K)
         T = len(self.work)
@@ -125,7 +125,7 @@ class Search:
         starts += [from_labels(model, self.small, labels) for labels in splits(fewer, fit, self.small)]
         found = [self.climb(model, start, 2) for start in starts or [self.clustered(model)]]
         found = sorted(found, key=lambda c: -c.log_posterior)[:4]
-        return max((self.climb(model, c.parameters, 8) for c in found), key=lambda c: c.log_posterior)
+        return sorted((self.climb(model, c.parameters, 8) for c in found), key=lambda c: -c.log_posterior)
 
 
 def by_first_states(model: Model, fit: Parameters, series: Series, threads: int | None) -> Parameters:
