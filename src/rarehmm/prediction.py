@@ -104,15 +104,13 @@ def forecast(
     size: int = 1000,
 ) -> Forecast:
     """What comes after a series whose last state has the law (Z, K) under each of Z points."""
-    common = np.setdiff1d(np.arange(model.n_states), rare)
-    states, event = np.zeros((horizon, model.n_states)), np.empty((len(points), horizon))
-    for z, point in enumerate(points):
-        ahead, spared = law[z], law[z]
-        for h in range(horizon):
-            ahead, spared = ahead @ point.transition, spared @ point.transition
-            spared = np.where(np.isin(np.arange(model.n_states), common), spared, 0.0)  # no rare state so far
-            states[h] += ahead / len(points)
-            event[z, h] = 1 - spared.sum()
+    steps = np.stack([point.transition for point in points])  # (Z, K, K)
+    common = ~np.isin(np.arange(model.n_states), rare)
+    states, event = np.empty((horizon, model.n_states)), np.empty((len(points), horizon))
+    ahead = spared = law[:, None]
+    for h in range(horizon):
+        ahead, spared = ahead @ steps, np.where(common, spared @ steps, 0.0)  # anywhere; no rare state so far
+        states[h], event[:, h] = ahead[:, 0].mean(0), 1 - spared[:, 0].sum(1)
     low, high = np.quantile(event, [(1 - probability) / 2, (1 + probability) / 2], axis=0)
     each = []
     for n in range(size):
