@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.cache/numba
 export RAREHMM_DATA ?= $(CURDIR)/../shared/data
 
-.PHONY: help demo test lint types unit nojit reproduce bench calibrate finding cost clean
+.PHONY: help demo test lint types unit nojit reproduce bench calibrate finding detection cost clean
 
 help:  ## show these lines
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -49,6 +49,9 @@ calibrate: $(VENV)/ready  ## the default rule beside exact references and over t
 
 finding: $(VENV)/ready  ## are rare states found, and only those (ten minutes); writes benchmarks/results
 	$(BIN)/python benchmarks/finding.py
+
+detection: $(VENV)/ready  ## solar flares beside a threshold and hmmlearn (three minutes); writes benchmarks/results
+	$(BIN)/python benchmarks/detection.py
 
 cost: $(VENV)/bench  ## what an effective draw costs, beside peers (a quarter of an hour); writes benchmarks/results
 	$(BIN)/python benchmarks/cost.py
