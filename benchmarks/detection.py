@@ -108,8 +108,9 @@ def write(found, verdict, curves):
         "",
         "Written by `make detection`; do not edit. GOES-16, 2022: 250,000 minutes to learn from, the table is of the",
         "70,871 after them. The regime is the state with the largest mean of four. Flares: class M and X. Alarms",
-        "with a flare: class C or above. Recall and precision are of minutes in M and X flares: an alarm goes on through the",
-        "decay of a flare and through flares of lower class, so that precision is low for all that never saw a label.",
+        "with a flare: class C or above. Recall and precision are of minutes in M and X flares: an alarm goes on",
+        "through the decay of a flare and through flares of lower class, so that precision is low for all that never",
+        "saw a label.",
         "",
         "| | labels used | flares hit | alarms | with a flare | recall | precision | share of minutes | s |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -130,7 +131,7 @@ def write(found, verdict, curves):
             lines.append(f"| {name} | {low:g} to {min(high, 1):g} | {mean:.4f} | {share:.4f} | {count:,} |")
     (RESULTS / "detection.md").write_text("\n".join(lines) + "\n")
     (RESULTS / "detection.json").write_text(
-        json.dumps({"solar": found, "reliability": curves}, indent=1, default=float) + "\n"
+        json.dumps({"solar": found, "verdict": verdict, "reliability": curves}, indent=1, default=float) + "\n"
     )
     print("\n".join(lines))
 
