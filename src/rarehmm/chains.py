@@ -189,7 +189,7 @@ def refills(
             )
         if not well:
             low, high = model.bounds
-            theta = work[2].vectors[0]
+            theta = work[2].vectors[0][model.free]
             state.diverged = model.component_names[int(np.argmin((theta >= low) & (theta <= high)))]
         yield good, kept[:good]
 
@@ -204,7 +204,9 @@ def settings(
     kept = (frozen.phi, frozen.statistics, *frozen.messages) if frozen else ()
     return {
         "sampler": digest(type(sampler).__name__, *sampler),
-        "model": digest(type(model.family).__name__, model.family, model.priors, model.start, model.component_names),
+        "model": digest(
+            type(model.family).__name__, model.family, model.priors, model.start, model.component_names, model.vector
+        ),
         "series": digest(len(s), s.bounds, s.summaries, *sample),
         "windows": digest(W.half_width, W.buffer, pool.size, pool.ahead, pool.owner),
         "design": digest(pool.probabilities, pool.row),
@@ -282,13 +284,14 @@ def gradient_estimates(rng: np.random.Generator, model: Model, pool: Pool, theta
     pool.check_model(model)
     (theta,) = starts(model, theta)
     gathered, target, (point, sums, room) = pool.room(count), target_of(model, pool), workspace(model, pool)
-    out = np.empty((count, model.size))
+    theta = model.spread(theta)
+    out = np.empty((count, len(theta)))
     for low in range(0, count, pool.ahead):
         part = out[low : low + pool.ahead]
         pool.fill(rng, len(part), gathered)
         with explained(model.name):
             estimates(model.family, target, gathered, theta, point, sums, room, part)
-    return out
+    return out[:, model.free]
 
 
 def target_of(model: Model, pool: Pool, mode: Mode | None = None) -> Target:
@@ -309,6 +312,6 @@ def workspace(model: Model, pool: Pool) -> tuple[Point, Any, Room]:
     point = empty_point(model)
     *_, p, a, scale, top, b, pb = group(pool.n, 1, K)
     left, pull, pairs = np.empty((3, K, K))
-    frozen, vectors = np.empty(pool.statistics.shape[1]), np.empty((2, model.size))
+    frozen, vectors = np.empty(pool.statistics.shape[1]), np.empty((2, len(model.vector)))
     room = Room(p, a, scale, top, b, pb, np.empty(K), left, np.empty((2, K)), pull, pairs, frozen, vectors)
     return point, zeros(K, P, 0)[1], room

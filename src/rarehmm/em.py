@@ -37,9 +37,10 @@ def has_m_step(model: Model) -> bool:
 def m_step(model: Model, parameters: Parameters, found: Expectations) -> Parameters:
     """Parameters that raise the expected complete-data log posterior, given the expectations of one pass."""
     family: Any = model.family
-    phi = family.maximise(parameters.phi, found.counts, found.statistics, model.priors.emission)
+    phi = family.maximise(parameters.phi, found.counts, found.statistics, model.pinned_priors)
     transition = best_transition(model, parameters.transition, found.pairs, found.first)
-    return Parameters(phi, transition, stationary(transition) if model.start is None else model.start)
+    law = stationary(transition) if model.start is None else model.start
+    return Parameters(model.known.in_phi(phi), transition, law)
 
 
 def best_transition(model: Model, old: Array, pairs: Array, first: Array) -> Array:
@@ -49,21 +50,23 @@ def best_transition(model: Model, old: Array, pairs: Array, first: Array) -> Arr
 
     Without a stationary start this is a ratio of counts.  With one, its slope in the logits of row j, ``counts - P n_j
     + S(P)``, vanishes where ``P = (counts + S(P)) / n_j``, which is iterated; if that fails, by quasi-Newton steps.
+    Transitions that are known stay.
     """
-    counts = pairs + model.priors.transition.concentration
+    allowed = model.known.allowed
+    counts = pairs + np.where(allowed, model.priors.transition.concentration, 0.0)
     sums = counts.sum(1, keepdims=True)
-    ratio = rows(np.where(sums > 0, counts, old))
+    ratio = model.known.in_rows(rows(np.where(sums > 0, counts, old)))
     if model.start is not None or model.n_states == 1:
         return ratio
     here = ratio
     for _ in range(30):
         pulled = counts + stationary_pull(here, first)
-        if (pulled <= 0).any():
+        if (pulled <= 0)[allowed].any():
             break
-        before, here = here, rows(pulled)
+        before, here = here, model.known.in_rows(rows(pulled))
         if np.abs(here - before).max() < 1e-12:
             return here
-    return by_quasi_newton(ratio, counts, first)
+    return by_quasi_newton(model, ratio, counts, first)
 
 
 def rows(counts: Array) -> Array:
@@ -72,20 +75,27 @@ def rows(counts: Array) -> Array:
     return np.asarray(out / out.sum(1, keepdims=True))
 
 
-def by_quasi_newton(begin: Array, counts: Array, first: Array) -> Array:
+def by_quasi_newton(model: Model, begin: Array, counts: Array, first: Array) -> Array:
     """The same maximum by L-BFGS in log ratios."""
-    K = len(begin)
-    coordinates = AdditiveLogRatio(tuple(int(k) for k in begin.argmax(1)))
+    model, K = model.with_reference(begin), len(begin)
+    coordinates, emission = model.coordinates, model.known.phi.size
+    free = model.free[model.free >= emission] - emission
+
+    def matrix(x: Array) -> Array:
+        every = model.vector[emission:].copy()
+        every[free] = x
+        return coordinates.unpack(every, K)
 
     def objective(x: Array) -> tuple[float, Array]:
-        P = np.maximum(coordinates.unpack(x, K), SMALLEST)
+        P = np.maximum(matrix(x), SMALLEST)
         law = np.maximum(stationary(P), SMALLEST)
         value = float((counts * np.log(P)).sum() + first @ np.log(law))
         slope = counts - P * counts.sum(1, keepdims=True) + stationary_pull(P, first)
-        return -value, -coordinates.pull(x, slope)
+        return -value, -coordinates.pull(x, slope)[free]
 
-    found = minimize(objective, coordinates.pack(begin), jac=True, method="L-BFGS-B", options={"maxiter": 20})
-    return rows(coordinates.unpack(found.x, K))
+    here = coordinates.pack(np.maximum(begin, SMALLEST))[free]
+    found = minimize(objective, here, jac=True, method="L-BFGS-B", options={"maxiter": 20})
+    return model.known.in_rows(rows(matrix(found.x)))
 
 
 def climb(

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,10 @@ class RareHMM(BaseEstimator):
         None: scaled from the data, worth a handful of observations.
     startprob : array (K,), default None
         Law of the first state of each sequence; None: the stationary law, right for a series that goes on as before.
+    fixed : dict, default None
+        What is known, by the names of parameters and "transition", None where it is not: ``{"mean": [0, None, None],
+        "transition": [[None, None, 0], [None, None, None], [None, None, None]]}``.  A transition of 0 never happens; a
+        row with other known values must be known as a whole.  States keep the places that this gives them.
     init : Parameters, labels (T,) or RareHMM, default None
         Where to start: None finds states in the data.
     n_average : int, default 20
@@ -95,6 +100,7 @@ class RareHMM(BaseEstimator):
         n_draws: int = 1000,
         priors: Priors | None = None,
         startprob: npt.ArrayLike | None = None,
+        fixed: Mapping[str, npt.ArrayLike] | None = None,
         init: Any = None,
         n_average: int = 20,
         n_jobs: int | None = None,
@@ -106,6 +112,7 @@ class RareHMM(BaseEstimator):
         self.n_draws = n_draws
         self.priors = priors
         self.startprob = startprob
+        self.fixed = fixed
         self.init = init
         self.n_average = n_average
         self.n_jobs = n_jobs
@@ -123,7 +130,7 @@ class RareHMM(BaseEstimator):
         family = self._family(series.n_columns)
         priors = default_priors(family, self.n_components, series) if self.priors is None else self.priors
         start = None if self.startprob is None else np.asarray(self.startprob, dtype=float)
-        model = Model(family, self.n_components, priors, start)
+        model = Model(family, self.n_components, priors, start, fixed=self.fixed)
         first = self._first(model, series)
         rng = np.random.default_rng(self.random_state)
         found = infer(rng, model, series, start=first, wanted=self.n_draws, method=self.method, threads=self.n_jobs)
@@ -146,11 +153,11 @@ class RareHMM(BaseEstimator):
         return known[self.emission]()
 
     def _first(self, model: Model, series: Series) -> Parameters | None:
-        if self.init is None or isinstance(self.init, Parameters):
-            return self.init
-        if isinstance(self.init, RareHMM):
-            mean = self.init._fitted().mean
-            return model.natural(mean.phi, mean.transition)
+        if self.init is None:
+            return None
+        if isinstance(self.init, Parameters | RareHMM):
+            given = self.init._fitted().mean if isinstance(self.init, RareHMM) else self.init
+            return model.natural(given.phi, given.transition)
         return from_labels(model, series, np.asarray(self.init))
 
     def _fitted(self) -> Posterior:

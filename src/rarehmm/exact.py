@@ -89,10 +89,10 @@ def draw_parameters(
     """New parameters from their law given the series and its states."""
     family: Any = model.family
     counts, sums = state_statistics(model, old.phi, series, path)
-    phi = family.conditional(rng, old.phi, counts, sums, model.priors.emission)
+    phi = model.known.in_phi(family.conditional(rng, old.phi, counts, sums, model.pinned_priors))
     fresh = begins(series, 0, len(series))
     pairs = transition_counts(path, fresh, model.n_states)
-    transition = draw_rows(rng, pairs + model.priors.transition.concentration)
+    transition = model.known.in_rows(draw_rows(rng, pairs + model.priors.transition.concentration))
     if model.start is not None:
         return Parameters(phi, transition, model.start)
     new = Parameters(phi, transition, stationary(transition))

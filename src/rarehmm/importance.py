@@ -201,7 +201,7 @@ def powers(model: Model) -> Array:
         kinds.append((-1.0 if isinstance(prior, InverseGamma) else 1.0) if log and enough else 0.0)
     transitions = has_roots(model)
     size = model.coordinates.size(model.n_states)
-    return np.concatenate([np.repeat(kinds, model.n_states), np.full(size, float(transitions))])
+    return np.concatenate([np.repeat(kinds, model.n_states), np.full(size, float(transitions))])[model.free]
 
 
 def has_roots(model: Model) -> bool:

@@ -154,7 +154,7 @@ def by_rule(
     if roots.points.short:
         why.append("the series is short: Hamiltonian Monte Carlo on all data")
     else:
-        if has_roots(mode.model):
+        if has_roots(mode.model) and mode.model.known.nothing:
             rows = GammaRows(mode, series, threads)
             if (other := laplace_importance(rng, rows).last_share) > share:
                 roots, share = rows, other

@@ -13,6 +13,7 @@ import contextlib
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from rarehmm.em import Climb, em_steps
 from rarehmm.emissions import columns, constant
 from rarehmm.labels import all_rows, clusters, from_labels, kmeans_labels
 from rarehmm.model import Model, Parameters
-from rarehmm.passes import decode, densities, expectations, predictive_log_density, prepared
+from rarehmm.passes import decode, densities, expectations, log_likelihood, predictive_log_density, prepared
 from rarehmm.series import Array, IntArray, Series
 from rarehmm.transitions import AdditiveLogRatio
 
@@ -46,8 +47,11 @@ def find_states(model: Model, series: Series, *, threads: int | None = None) -> 
         )
     model.check(series)
     search = Search(model, series, threads)
-    best = [model.natural(p.phi, p.transition) for p in search.best()]
-    if not model.exchangeable:
+    free = replace(model, fixed=None)
+    best = [free.natural(p.phi, p.transition) for p in search.best()]
+    if not model.known.nothing:
+        best = [by_known_values(model, p, search.small, threads) for p in best]
+    elif not model.exchangeable:
         best = [by_first_states(model, p, series, threads) for p in best]
     longer = [climbed(model, search.work, p, 8, threads) for p in best]
     return sorted(longer, key=lambda c: -c.log_posterior)
@@ -83,7 +87,8 @@ class Search:
 
     def with_states(self, K: int) -> Model:
         """The model with another number of states."""
-        return replace(self.alike, n_states=K, start=np.full(K, 1 / K), coordinates=AdditiveLogRatio())
+        start = np.full(K, 1 / K)
+        return replace(self.alike, n_states=K, start=start, coordinates=AdditiveLogRatio(), fixed=None)
 
     def climb(self, model: Model, start: Parameters, steps: int, on: Series | None = None) -> Climb:
         return climbed(model, on or self.small, start, steps, self.threads, free_start=True)
@@ -135,6 +140,32 @@ def by_first_states(model: Model, fit: Parameters, series: Series, threads: int 
     start = np.maximum(np.asarray(model.start, dtype=float), 1e-9)
     order = linear_sum_assignment(-np.log(start)[:, None] * first)[1]  # state k was order[k]
     return model.natural(fit.phi[order], fit.transition[np.ix_(order, order)])
+
+
+def by_known_values(model: Model, fit: Parameters, series: Series, threads: int | None) -> Parameters:
+    """A fit with its states renamed so that what the model knows of them suits the data best: the closest assignment,
+    then swaps as long as one raises the log likelihood."""
+
+    def placed(order: IntArray) -> Parameters:
+        return model.natural(fit.phi[order], fit.transition[np.ix_(order, order)])
+
+    def height(order: IntArray) -> float:
+        return log_likelihood(model, placed(order), series, threads=threads)
+
+    K = model.n_states
+    scale = np.maximum(fit.phi.std(0), 1e-300)
+    far = np.nan_to_num(np.abs(model.known.phi[:, None] - fit.phi[None]) / scale).sum(-1)  # (known, found)
+    order = linear_sum_assignment(far)[1]
+    best, swaps = height(order), list(combinations(range(K), 2))
+    while swaps:
+        tried = [np.array(order) for _ in swaps]
+        for new, (j, k) in zip(tried, swaps, strict=True):
+            new[[j, k]] = new[[k, j]]
+        heights = [height(new) for new in tried]
+        if max(heights) <= best + 1e-9 * abs(best):
+            break
+        order, best = tried[int(np.argmax(heights))], max(heights)
+    return placed(order)
 
 
 def distance(model: Model, one: Parameters, other: Parameters) -> tuple[float, IntArray]:

@@ -59,37 +59,55 @@ def naming(mode: Mode) -> tuple[int, IntArray]:
     """The parameter that tells the states of a mode apart best, by gaps in standard deviations, and their order by it.
 
     The posterior does not change when states are renamed; the half (sixth, ...) of it in which they have this order is
-    all there is to know.
+    all there is to know.  States that something known tells apart keep their names.
     """
-    K, spread = mode.model.n_states, np.linalg.norm(mode.factor, axis=1)
+    model, K = mode.model, mode.model.n_states
+    values, spread = model.spread(mode.theta), np.zeros(len(model.vector))
+    spread[model.free] = np.linalg.norm(mode.factor, axis=1)
     best, gap = 0, -1.0
-    for i in range(len(mode.model.family.parameters) if K > 1 else 0):
-        theta, sd = mode.theta[i * K : (i + 1) * K], spread[i * K : (i + 1) * K]
-        order = np.argsort(theta)
-        least = float(np.min(np.diff(theta[order]) / np.hypot(sd[order][1:], sd[order][:-1])))
+    for i in range(len(model.family.parameters)):
+        mine = slice(i * K, (i + 1) * K)
+        order = by_value(model, values[mine])
+        x, sd = values[mine][order], spread[mine][order]
+        least = min(least_gap(x[group], sd[group]) for group in model.alike)
         if least > gap:
             best, gap = i, least
-    return best, np.argsort(mode.theta[best * K : (best + 1) * K])
+    return best, by_value(model, values[best * K : (best + 1) * K])
+
+
+def least_gap(x: Array, sd: Array) -> float:
+    """The smallest of the gaps between ascending values, in standard deviations."""
+    gaps = np.diff(x) / np.maximum(np.hypot(sd[1:], sd[:-1]), 1e-300)
+    return float(gaps.min(initial=np.inf))
+
+
+def by_value(model: Model, values: Array) -> IntArray:
+    """States (K,) in ascending order of their values, among those that may change their names."""
+    order = np.arange(model.n_states)
+    for group in model.alike:
+        order[group] = group[np.argsort(values[group])]
+    return order
 
 
 def has_names(mode: Mode, theta: Array) -> BoolArray:
     """Which of the points theta (n, d) have their states named as at the mode; all, where names matter."""
     i, order = naming(mode)
     K = mode.model.n_states
-    ordered = (np.diff(theta[:, i * K : (i + 1) * K][:, order], axis=1) >= 0).all(1)
-    return np.asarray(ordered | (not mode.model.exchangeable))
+    values = mode.model.spread(theta)[:, i * K : (i + 1) * K]
+    ordered = [(np.diff(values[:, order[group]], axis=1) >= 0).all(1) for group in mode.model.alike]
+    return np.asarray(np.all(ordered, axis=0))
 
 
 def renamed(mode: Mode, theta: Array) -> Array:
     """Draws theta (n, d) with their states named as at the mode (``naming``); where names matter, as they are."""
     i, order = naming(mode)
     K = mode.model.n_states
-    values = theta[:, i * K : (i + 1) * K]
+    values = mode.model.spread(theta)[:, i * K : (i + 1) * K]
     theta = theta.copy()
     for n in np.nonzero(~has_names(mode, theta))[0]:
         phi, transition = mode.model.unpack_all(theta[n])
         new = np.empty(K, dtype=np.int64)
-        new[order] = np.argsort(values[n])
+        new[order] = by_value(mode.model, values[n])
         theta[n] = mode.model.pack(mode.model.natural(phi[new], transition[np.ix_(new, new)]))
     return theta
 

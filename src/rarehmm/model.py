@@ -3,6 +3,7 @@
 import difflib
 import functools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -10,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rarehmm.emissions import Family, check_family, domains
-from rarehmm.priors import Dirichlet, Flat, InverseGamma, Normal, Prior
+from rarehmm.known import Known, known
+from rarehmm.priors import Dirichlet, Flat, InverseGamma, Normal, Pinned, Prior
 from rarehmm.series import Array, BoolArray, IntArray, Series
 from rarehmm.transitions import (
     AdditiveLogRatio,
@@ -22,6 +24,7 @@ from rarehmm.transitions import (
 
 LARGEST = 255  # states: Viterbi keeps its way back in bytes
 HUGE = 1e150  # beyond this and its inverse, squares and products overflow
+FORBIDDEN = -1000.0  # log ratio of a transition that never happens: its probability is 0 to the last bit
 
 
 class Priors(NamedTuple):
@@ -57,6 +60,10 @@ class Model:
         How the transition matrix is written as a vector: additive log ratios (default) or the paper's expanded mean.
     logs
         Whether positive parameters are sampled as logarithms (default), or as they are, as the paper does.
+    fixed
+        Values that are known, by the names of parameters and ``transition``, None where they are not:
+        ``{"mean": [0, None], "transition": [[None, None], [1, 0]]}``.  A transition of 0 never happens; a row with
+        other known values must be known as a whole.  Known values are no part of theta.
     """
 
     family: Family
@@ -65,6 +72,7 @@ class Model:
     start: Array | None = None
     coordinates: Coordinates = field(default_factory=AdditiveLogRatio)
     logs: bool = True
+    fixed: Mapping[str, npt.ArrayLike] | None = None
 
     def __post_init__(self) -> None:
         K = self.n_states
@@ -90,6 +98,21 @@ class Model:
             raise TypeError(f"coordinates is {self.coordinates!r}; use AdditiveLogRatio() or ExpandedMean().")
         if isinstance(self.coordinates, AdditiveLogRatio) and self.coordinates.reference is not None:
             check_reference(self.coordinates.reference, K)
+        self._check_known()
+
+    def _check_known(self) -> None:
+        """Work out what is fixed, and find references among the transitions that happen."""
+        row = self.known.transition
+        if np.isnan(row).all():
+            return
+        if not isinstance(self.coordinates, AdditiveLogRatio):
+            raise ValueError("transitions are fixed in log ratios only; leave out coordinates, or fixed['transition'].")
+        r = self.coordinates.references(self.n_states)
+        if (row[np.arange(len(r)), r] == 0).any():
+            if self.coordinates.reference is not None:
+                raise ValueError(f"reference is {self.coordinates.reference}; some of these transitions are forbidden.")
+            weight = np.where(np.isnan(row), 1.0, row) + np.where(self.known.allowed, np.eye(len(r)), 0.0)
+            object.__setattr__(self, "coordinates", AdditiveLogRatio(tuple(int(k) for k in weight.argmax(1))))
 
     # ------------------------------------------------------------ names and sizes
     @property
@@ -99,19 +122,56 @@ class Model:
     @property
     def size(self) -> int:
         """d, the number of free parameters."""
-        return self.n_states * len(self.family.parameters) + self.coordinates.size(self.n_states)
+        return len(self.free)
+
+    @functools.cached_property
+    def known(self) -> Known:
+        """What is fixed, as arrays."""
+        return known(self.family, self.n_states, self.fixed)
+
+    @functools.cached_property
+    def free(self) -> IntArray:
+        """Places (d,) of the entries of theta in the vector of all parameters, known ones included."""
+        rows = np.isnan(self.known.transition)[self.coordinates.free(self.n_states)]
+        return np.flatnonzero(np.concatenate([np.isnan(self.known.phi).T.ravel(), rows]))
+
+    @functools.cached_property
+    def vector(self) -> Array:
+        """The vector of all parameters with known values in their place, and 0 elsewhere."""
+        phi = np.where(np.isnan(self.known.phi), np.where(self.as_logs, 1.0, 0.0), self.known.phi)
+        phi = np.where(self.as_logs, np.log(np.where(self.as_logs, phi, 1.0)), phi)
+        P = np.where(np.isnan(self.known.transition), 1.0, self.known.transition)
+        rows, columns = self.coordinates.free(self.n_states)
+        ratios = np.zeros(len(rows))
+        if isinstance(self.coordinates, AdditiveLogRatio):
+            with np.errstate(divide="ignore"):
+                ratios = np.log(P[rows, columns] / P[rows, self.coordinates.references(self.n_states)[rows]])
+        return np.concatenate([phi.T.ravel(), np.maximum(ratios, FORBIDDEN)])
+
+    def spread(self, theta: Array) -> Array:
+        """The vectors of all parameters (..., full) of points theta (..., d)."""
+        out = np.tile(self.vector, (*theta.shape[:-1], 1))
+        out[..., self.free] = theta
+        return out
 
     @property
     def component_names(self) -> list[str]:
         """A name for each entry of theta: ``mean[0]``, ``log variance[2]``, ``log transition[0, 1] / ...``."""
         names = [("log " if log else "") + p.name for p, log in zip(self.family.parameters, self.as_logs, strict=True)]
         emission = [f"{name}[{k}]" for name in names for k in range(self.n_states)]
-        return emission + self.coordinates.names(self.n_states)
+        every = emission + self.coordinates.names(self.n_states)
+        return [every[i] for i in self.free]
 
     @property
     def exchangeable(self) -> bool:
-        """Whether states may be renamed without a change of the posterior: a start that is given tells them apart."""
-        return self.start is None or bool((self.start == self.start[0]).all())
+        """Whether all states may be renamed without a change of the posterior: a start that is given, or a value that
+        is known, tells them apart."""
+        return len(self.alike) == 1
+
+    @functools.cached_property
+    def alike(self) -> list[IntArray]:
+        """Groups of states that may be renamed among each other without a change of the posterior."""
+        return self.known.alike(self.start)
 
     @functools.cached_property
     def as_logs(self) -> BoolArray:
@@ -127,14 +187,14 @@ class Model:
         bare = [p.support == "positive" and not self.logs for p in self.family.parameters]
         transitions = 0.0 if isinstance(self.coordinates, AdditiveLogRatio) else 1.0
         emission = np.repeat(np.where(bare, 2.0, 0.0), self.n_states)
-        return np.concatenate([emission, np.full(self.coordinates.size(self.n_states), transitions)])
+        return np.concatenate([emission, np.full(self.coordinates.size(self.n_states), transitions)])[self.free]
 
     @functools.cached_property
     def bounds(self) -> Array:
         """Smallest and largest value of each entry of theta, (2, d)."""
         coordinates = math.log(HUGE) if isinstance(self.coordinates, AdditiveLogRatio) else HUGE
         emission = np.repeat(np.where(self.as_logs, math.log(HUGE), HUGE), self.n_states)
-        high = np.concatenate([emission, np.full(self.coordinates.size(self.n_states), coordinates)])
+        high = np.concatenate([emission, np.full(self.coordinates.size(self.n_states), coordinates)])[self.free]
         return np.array([np.where(self.powers > 0, 1 / HUGE, -high), high])
 
     # ------------------------------------------------------------ doors
@@ -162,13 +222,18 @@ class Model:
         return self.natural(phi, _numbers(transition, "transition"))
 
     def natural(self, phi: npt.ArrayLike, transition: npt.ArrayLike) -> Parameters:
-        """Checked parameters from ``phi`` (K, P) and ``transition`` (K, K); the start follows from the model."""
+        """Checked parameters from ``phi`` (K, P) and ``transition`` (K, K); the start follows from the model.
+
+        What the model knows takes the place of what is given.
+        """
         P = np.array(_numbers(transition, "transition"))
         check_transition(P)
         if len(P) != self.n_states:
             raise ValueError(f"transition is {len(P)} x {len(P)} and the model has {self.n_states} states.")
-        P /= P.sum(1, keepdims=True)
-        return self.check_parameters(Parameters(np.array(_numbers(phi, "phi")), P, self._start(P)))
+        P = self.known.in_rows(P / P.sum(1, keepdims=True))
+        values = np.array(_numbers(phi, "phi"))
+        values = self.known.in_phi(values) if values.shape == self.known.phi.shape else values
+        return self.check_parameters(Parameters(values, P, self._start(P)))
 
     def check_parameters(self, parameters: Parameters) -> Parameters:
         """Refuse parameters of another model, or outside their support."""
@@ -205,7 +270,8 @@ class Model:
         """theta (d,): each emission parameter for all states, positive ones as logarithms, then the transitions."""
         self.check_parameters(parameters)
         phi = np.where(self.as_logs, np.log(np.where(self.as_logs, parameters.phi, 1.0)), parameters.phi)
-        return np.concatenate([phi.T.ravel(), self.coordinates.pack(parameters.transition)])
+        transition = np.where(self.known.allowed, parameters.transition, 1.0)  # forbidden ones are no part of theta
+        return np.concatenate([phi.T.ravel(), self.coordinates.pack(transition)])[self.free]
 
     def unpack(self, theta: Array) -> Parameters:
         """Parameters in their own units; the inverse of ``pack``."""
@@ -229,6 +295,7 @@ class Model:
             i = int(at[-1])
             place, name = ", ".join(map(str, at)), self.component_names[i]
             raise ValueError(f"theta[{place}], {name}, is {theta[at]}; it must lie between {low[i]:g} and {high[i]:g}.")
+        theta = self.spread(theta)
         raw = np.swapaxes(theta[..., : K * P].reshape(*theta.shape[:-1], P, K), -1, -2)
         phi = np.where(self.as_logs, np.exp(np.where(self.as_logs, raw, 0.0)), raw)
         return np.ascontiguousarray(phi), theta[..., K * P :]
@@ -258,7 +325,13 @@ class Model:
             if self.as_logs[i] and not isinstance(prior, Flat):
                 slopes[:, i] = slopes[:, i] * phi[:, i] + 1.0
         rows = self.coordinates.log_prior_slope(x, self.n_states, self.priors.transition)
-        return np.concatenate([slopes.T.ravel(), rows])
+        return np.concatenate([slopes.T.ravel(), rows])[self.free]
+
+    @property
+    def pinned_priors(self) -> tuple[Prior, ...]:
+        """The priors of the family's parameters, with the values that are known."""
+        values = zip(self.priors.emission, self.known.phi.T, strict=True)
+        return tuple(prior if np.isnan(v).all() else Pinned(prior, v) for prior, v in values)
 
     @functools.cached_property
     def prior_terms(self) -> Array:
@@ -286,9 +359,8 @@ class Model:
             each = np.array([stationary_pull(transition, one) for one in np.eye(self.n_states)])
             rows = rows + np.tensordot(first, each, 1)
         flat = slopes.reshape(*slopes.shape[:-2], -1)
-        return np.concatenate(
-            [flat, self.coordinates.pull(theta[slopes.shape[-2] * slopes.shape[-1] :], rows)], axis=-1
-        )
+        every = [flat, self.coordinates.pull(self.spread(theta)[slopes.shape[-2] * slopes.shape[-1] :], rows)]
+        return np.concatenate(every, axis=-1)[..., self.free]
 
 
 # ---------------------------------------------------------------- priors by name

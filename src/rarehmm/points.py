@@ -20,7 +20,7 @@ from rarehmm.kernels.messages import Point
 from rarehmm.kernels.points import Lot, begin, come_back, finish, go_on, lot
 from rarehmm.lanes import LANES
 from rarehmm.model import Model
-from rarehmm.passes import CAREFUL, begins, constant_total, log_likelihood, log_posterior, rows_of
+from rarehmm.passes import CAREFUL, Pass, begins, constant_total, log_likelihood, log_posterior, rows_of
 from rarehmm.series import Array, BoolArray, Series
 from rarehmm.transitions import AdditiveLogRatio
 
@@ -37,17 +37,19 @@ class Points:
         self.threads = threads or available_threads()
         self.target = bare_target(model)
         self.short = 2 * (len(series) + 1) * model.n_states * 8 * LANES <= ROOM
+        self.doubtful: bool | None = None  # whether transitions that never happen leave hardly any way
         self.rooms: dict[tuple[int, int], tuple[Point, Lot]] = {}  # one for each thread, forwards and back
 
     @functools.cached_property
     def constant(self) -> float:
         """What the kernels leave out of the log posterior: terms that are the same for all theta."""
-        theta, prior = np.full((1, self.model.size), 0.5), np.empty(1)
+        half, prior = np.full((1, self.model.size), 0.5), np.empty(1)
+        theta = self.model.spread(half)
         point, group = self._room(0, 1)
         with explained(self.model.name):
             begin(self.model.family, self.target, theta, point, group)
             finish(self.model.family, self.target, theta, point, group, prior)
-        return constant_total(self.model, self.series) + self.model.log_prior(theta[0]) - float(prior[0])
+        return constant_total(self.model, self.series) + self.model.log_prior(half[0]) - float(prior[0])
 
     def values(self, theta: Array) -> Array:
         """Log posteriors (n,); minus infinity out of bounds."""
@@ -63,20 +65,30 @@ class Points:
         low, high = self.model.bounds
         out = np.full(len(theta), -np.inf)
         inside = ((theta >= low) & (theta <= high)).all(1)
-        careful = np.zeros(len(theta), dtype=bool)
-        careful[inside] = self.model.unpack_all(theta[inside])[1].min((1, 2)) < CAREFUL
-        alone = inside & (careful if slopes is None or self.short else True)
+        alone = inside & (True if slopes is not None and not self.short else self._careful(theta, inside))
+        together = np.nonzero(inside & ~alone)[0]
+        if len(together) > 0:
+            out[together], found = self._together(theta[together], slopes is not None)
+            if slopes is not None:
+                slopes[together] = found
+            alone[together] = ~np.isfinite(out[together])
         for i in np.nonzero(alone)[0]:
             if slopes is None:
                 value = log_likelihood(self.model, self.model.unpack(theta[i]), self.series, threads=self.threads)
                 out[i] = value + self.model.log_prior(theta[i])
             else:
                 out[i], slopes[i] = log_posterior(self.model, theta[i], self.series, threads=self.threads)
-        together = np.nonzero(inside & ~alone)[0]
-        if len(together) > 0:
-            out[together], found = self._together(theta[together], slopes is not None)
-            if slopes is not None:
-                slopes[together] = found
+        return out
+
+    def _careful(self, theta: Array, inside: BoolArray) -> BoolArray:
+        """Which of the points have transitions so improbable that lanes may lose what matters.  Transitions that never
+        happen are looked at once: what they do to the data is much the same at all points."""
+        out, allowed = np.zeros(len(theta), dtype=bool), self.model.known.allowed
+        if inside.any() and not allowed.all() and self.doubtful is None:
+            parameters = self.model.unpack(theta[np.argmax(inside)])
+            self.doubtful = Pass(self.model, parameters, self.series, self.threads, True).doubtful()
+        smallest = np.where(allowed, self.model.unpack_all(theta[inside])[1], 1.0).min((1, 2))
+        out[inside] = (smallest < CAREFUL) | bool(self.doubtful)
         return out
 
     def _together(self, theta: Array, back: bool) -> tuple[Array, Array]:
@@ -108,7 +120,7 @@ class Points:
 
     def _lot(self, theta: Array, thread: int, values: Array, slopes: Array | None) -> None:
         """At most LANES points, by one thread."""
-        family, back = self.model.family, slopes is not None
+        family, back, theta = self.model.family, slopes is not None, self.model.spread(theta)
         point, group = self._room(thread, len(self.series) if back else 1)
         with explained(self.model.name):
             begin(family, self.target, theta, point, group)
@@ -116,7 +128,9 @@ class Points:
                 y, fresh = self._rows(low, high)
                 go_on(family, point, y, fresh, group, back)
             if slopes is not None:
-                come_back(family, self.target, theta, point, y, fresh, group, slopes)
+                every = np.empty(theta.shape)
+                come_back(family, self.target, theta, point, y, fresh, group, every)
+                slopes[:] = every[:, self.model.free]
             finish(family, self.target, theta, point, group, values)
 
     def _room(self, thread: int, n: int) -> tuple[Point, Lot]:
@@ -148,11 +162,14 @@ def bare_target(model: Model) -> Target:
         logs=model.as_logs,
         prior=model.prior_terms,
         concentration=float(model.priors.transition.concentration),
+        allowed=model.known.allowed.sum(1),
         expanded=not isinstance(model.coordinates, AdditiveLogRatio),
         row=np.concatenate([np.tile(np.arange(K), P), rows]),
         column=np.concatenate([np.repeat(np.arange(P), K), columns]),
         stationary=model.start is None,
         start=np.zeros(K) if model.start is None else model.start,
+        free=model.free,
+        vector=model.vector,
         bounds=model.bounds,
         power=model.powers,
         whitened=False,

@@ -103,7 +103,7 @@ class Pool:
         self.row = np.repeat(row if rows > 1 else np.zeros(sets, dtype=np.int64), self.size)  # of each lane
         self.owner = lane_array(groups)
         self.owner[:] = -2.0
-        self.owner.reshape(-1)[:lanes] = np.repeat(np.arange(sets), self.size) if sets > 1 else -1.0
+        self.owner.reshape(-1)[:lanes] = np.repeat(model.free, self.size) if sets > 1 else -1.0
         self.owners = np.array([[group[0], group.max() + 1] for group in self.owner], dtype=np.int64)
         self.n = windows.length + 2 * windows.buffer
         each = groups * LANES * 8 * (self.n * series.n_columns + (2 * K if frozen else 0))

@@ -87,11 +87,10 @@ class Posterior:
 
     @classmethod
     def of(cls, found: Inference) -> "Posterior":
-        """The posterior that ``infer`` found, its states in order (as given, where a start tells them apart)."""
+        """The posterior that ``infer`` found, its states in order (as given, where something tells them apart)."""
         model = found.mode.model
         draws = Draws(*model.unpack_all(found.theta))
-        if model.exchangeable:
-            draws = reordered(draws, np.broadcast_to(naming(found.mode)[1], draws.phi.shape[:-1]))
+        draws = reordered(draws, np.broadcast_to(naming(found.mode)[1], draws.phi.shape[:-1]))
         return cls(model, *draws, found.method, found.why, found.checks)
 
     # ------------------------------------------------------------ what people report
@@ -185,6 +184,7 @@ class Posterior:
             "priors": [described(p) for p in model.priors.emission],
             "concentration": model.priors.transition.concentration,
             "start": None if model.start is None else list(model.start),
+            "fixed": {name: as_list(np.asarray(values, dtype=float)) for name, values in (model.fixed or {}).items()},
             "method": self.method,
             "why": self.why,
             "checks": [[c.name, float(c.value), bool(c.good), c.words, c.note] for c in self.checks],
@@ -223,12 +223,17 @@ class Posterior:
             emission = tuple(restored(p, vars(all_priors)) for p in told["priors"])
             start = None if told["start"] is None else np.array(told["start"])
             priors = Priors(emission, all_priors.Dirichlet(told["concentration"]))
-            model = Model(family, group.sizes["state"], priors, start)
+            model = Model(family, group.sizes["state"], priors, start, fixed=told.get("fixed") or None)
             phi = np.stack([group[p.name].values for p in family.parameters], axis=-1)
             checks = [Check(*c) for c in told["checks"]]
             return cls(model, phi, group["transition"].values, told["method"], told["why"], checks)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is damaged, or of a family that is not known here ({error}).") from None
+
+
+def as_list(values: Array) -> list[Any]:
+    """Numbers as data, None for NaN."""
+    return [as_list(v) if np.ndim(v) else (None if np.isnan(v) else float(v)) for v in values]
 
 
 def described(thing: Any) -> list[Any]:

@@ -99,6 +99,29 @@ class Flat(NamedTuple):
         return np.zeros(x.shape)
 
 
+class Pinned(NamedTuple):
+    """The prior of a parameter of which ``values`` (K,) are known for some states; NaN for the others."""
+
+    prior: Prior
+    values: Array
+
+    def log_density(self, x: Array) -> Array:
+        return self.prior.log_density(x)
+
+    def slope(self, x: Array) -> Array:
+        return self.prior.slope(x)
+
+
+def bare(prior: Prior) -> Prior:
+    """The prior, whatever else is known."""
+    return prior.prior if isinstance(prior, Pinned) else prior
+
+
+def pinned(found: Array, prior: Prior) -> Array:
+    """Values (K,) that were found, with known ones in their place."""
+    return np.where(np.isnan(prior.values), found, prior.values) if isinstance(prior, Pinned) else found
+
+
 class Dirichlet(NamedTuple):
     r"""Rows of the transition matrix: :math:`p(P_j) \propto \prod_k P_{jk}^{\alpha-1}`, one alpha for all entries.
 
@@ -125,27 +148,30 @@ def best_mean(total: Array, weight: Array, s2: Array, prior: Prior) -> Array:
     r"""Mode of a mean, :math:`(\sum wy / s^2 + m_0 / v_0) / (\sum w / s^2 + 1 / v_0)`; NaN if nothing is known."""
     precision, pull = normal_terms(prior)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray((total / s2 + pull) / (weight / s2 + precision))
+        return pinned(np.asarray((total / s2 + pull) / (weight / s2 + precision)), prior)
 
 
 def normal_terms(prior: Prior) -> tuple[float, float]:
     """Precision of a normal prior, and precision times mean; nothing if it is flat."""
+    prior = bare(prior)
     check_conjugate(prior, Normal, "EM", "climb by gradients")
     return (1 / prior.variance, prior.mean / prior.variance) if isinstance(prior, Normal) else (0.0, 0.0)
 
 
 def best_variance(squares: Array, count: Array, prior: Prior) -> Array:
     r"""Mode of log variance: :math:`s^2 = (b + SSE / 2) / (a + n / 2)`."""
-    a, b = (prior.shape, prior.scale) if isinstance(prior, InverseGamma) else (0.0, 0.0)
+    prior = bare(prior)
     check_conjugate(prior, InverseGamma, "EM", "climb by gradients")
+    a, b = (prior.shape, prior.scale) if isinstance(prior, InverseGamma) else (0.0, 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray((b + squares / 2) / (a + count / 2))
 
 
 def best_rate(total: Array, count: Array, prior: Prior) -> Array:
     r"""Mode of a log rate: :math:`\lambda = (a + \sum y) / (b + n)`."""
-    a, b = (prior.shape, prior.rate) if isinstance(prior, Gamma) else (0.0, 0.0)
+    prior = bare(prior)
     check_conjugate(prior, Gamma, "EM", "climb by gradients")
+    a, b = (prior.shape, prior.rate) if isinstance(prior, Gamma) else (0.0, 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray((a + total) / (b + count))
 
@@ -154,10 +180,12 @@ def draw_mean(rng: np.random.Generator, total: Array, weight: Array, s2: Array, 
     r"""A draw of each mean given its observations: Gaussian around ``best_mean`` with variance
     :math:`1 / (\sum w / s^2 + 1 / v_0)`.
     """
-    check_conjugate(prior, Normal, "Gibbs sampling", "use langevin")
-    precision = weight / s2 + (1 / prior.variance if isinstance(prior, Normal) else 0.0)
+    law = bare(prior)
+    check_conjugate(law, Normal, "Gibbs sampling", "use langevin")
+    precision = weight / s2 + (1 / law.variance if isinstance(law, Normal) else 0.0)
     _proper(precision, "mean")
-    return best_mean(total, weight, s2, prior) + rng.standard_normal(len(precision)) / np.sqrt(precision)
+    drawn = best_mean(total, weight, s2, law) + rng.standard_normal(len(precision)) / np.sqrt(precision)
+    return pinned(drawn, prior)
 
 
 def draw_variance(rng: np.random.Generator, squares: Array, count: Array, prior: Prior) -> Array:
@@ -165,6 +193,7 @@ def draw_variance(rng: np.random.Generator, squares: Array, count: Array, prior:
 
     Under ``Flat``, uniform in the logarithm, a = b = 0: the density before the data is :math:`1 / s^2`.
     """
+    prior = bare(prior)
     check_conjugate(prior, InverseGamma, "Gibbs sampling", "use langevin")
     a, b = (prior.shape, prior.scale) if isinstance(prior, InverseGamma) else (0.0, 0.0)
     shape, scale = a + count / 2, b + squares / 2
@@ -177,6 +206,7 @@ def draw_rate(rng: np.random.Generator, total: Array, count: Array, prior: Prior
 
     Under ``Flat``, uniform in the logarithm, a = b = 0: the density before the data is :math:`1 / \lambda`.
     """
+    prior = bare(prior)
     check_conjugate(prior, Gamma, "Gibbs sampling", "use langevin")
     a, b = (prior.shape, prior.rate) if isinstance(prior, Gamma) else (0.0, 0.0)
     shape, rate = a + total, b + count

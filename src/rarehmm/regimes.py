@@ -150,5 +150,5 @@ def without(model: Model, parameters: Parameters, k: int | None) -> tuple[Model,
     keep = np.delete(np.arange(model.n_states), k)
     P = parameters.transition
     direct = P[np.ix_(keep, keep)] + np.outer(P[keep, k], P[k, keep]) / max(1 - P[k, k], 1e-300)
-    fewer = replace(model, n_states=len(keep), start=None, coordinates=AdditiveLogRatio())
+    fewer = replace(model, n_states=len(keep), start=None, coordinates=AdditiveLogRatio(), fixed=None)
     return fewer, fewer.natural(parameters.phi[keep], rows(direct))

@@ -170,11 +170,11 @@ class AdditiveLogRatio(NamedTuple):
 
     def log_prior(self, x: Array, K: int, prior: Dirichlet) -> float:
         transition = self.unpack(x, K)
-        return float(prior.log_density(transition).sum() + np.log(transition).sum())
+        return float(sum(prior.log_density(row[row > 0]) + np.log(row[row > 0]).sum() for row in transition))
 
     def log_prior_slope(self, x: Array, K: int, prior: Dirichlet) -> Array:
-        a = prior.concentration
-        return (a - K * a * self.unpack(x, K))[self.free(K)]
+        a, transition = prior.concentration, self.unpack(x, K)
+        return np.asarray((a - (transition > 0).sum(1, keepdims=True) * a * transition)[self.free(K)])
 
 
 class ExpandedMean(NamedTuple):

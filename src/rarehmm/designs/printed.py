@@ -27,4 +27,4 @@ def printed(model: Model, theta: Array, sums: WindowSums, eta: float = 0.1, *, s
         weights[:, 1, :] = c * np.sqrt(np.maximum(s2 + around, 0.0))
     emission = weights.reshape(len(weights), -1).T
     rows, columns = model.coordinates.free(model.n_states)
-    return design(np.concatenate([emission, sums.pairs[:, rows, columns].T]), eta)
+    return design(np.concatenate([emission, sums.pairs[:, rows, columns].T])[model.free], eta)

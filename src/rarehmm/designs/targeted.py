@@ -19,4 +19,4 @@ def targeted(model: Model, theta: Array, sums: WindowSums, eta: float = 0.1) -> 
     emission = np.tile(sums.counts.T, (P, 1))  # (P K, N), all states of the first parameter first
     pairs = sums.pairs + transition * sums.pairs.sum(-1, keepdims=True)
     rows, columns = model.coordinates.free(model.n_states)
-    return design(np.concatenate([emission, pairs[:, rows, columns].T]), eta)
+    return design(np.concatenate([emission, pairs[:, rows, columns].T])[model.free], eta)

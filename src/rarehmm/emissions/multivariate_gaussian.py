@@ -24,6 +24,7 @@ from rarehmm.priors import (
     draw_variance,
     location,
     normal_terms,
+    pinned,
     slope_of_noise,
     squared_scale,
 )
@@ -127,9 +128,9 @@ class MultivariateGaussian(tuple[()]):
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
         """M-step: means, then slopes, then residual variances, each given the others."""
-        out = phi.copy()
+        out, known = phi.copy(), known_values(priors, len(phi))
         for k in range(len(phi)):
-            self._update(out[k], counts[k], sums[k], priors, solve)
+            self._update(out[k], known[k], counts[k], sums[k], priors, solve)
             s2 = [best_variance(*part) for part in self._noise(phi[k], out[k], counts[k], sums[k], priors)]
             new = np.array(s2).ravel()
             old = out[k, self.columns : 2 * self.columns]
@@ -140,30 +141,39 @@ class MultivariateGaussian(tuple[()]):
         self, rng: np.random.Generator, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]
     ) -> Array:
         """A draw of the means, of the slopes given these, of the residual variances given both."""
-        out = phi.copy()
+        out, known = phi.copy(), known_values(priors, len(phi))
         for k in range(len(phi)):
-            self._update(out[k], counts[k], sums[k], priors, functools.partial(drawn, rng))
+            self._update(out[k], known[k], counts[k], sums[k], priors, functools.partial(drawn, rng))
             parts = self._noise(phi[k], out[k], counts[k], sums[k], priors)
             s2 = [draw_variance(rng, *part)[0] for part in parts]
             out[k, self.columns : 2 * self.columns] = s2
         return out
 
     def _update(
-        self, phi: Array, count: Array, sums: Array, priors: tuple[Prior, ...], by: Callable[..., Array]
+        self,
+        phi: Array,
+        values: Array,
+        count: Array,
+        sums: Array,
+        priors: tuple[Prior, ...],
+        by: Callable[..., Array],
     ) -> None:
-        """Means and slopes of one state in place; ``by(precision, pull)`` solves, or draws from that Gaussian."""
+        """Means and slopes of one state in place; ``by(precision, pull)`` solves, or draws from that Gaussian.
+
+        ``values`` (P,): what is known of them, else NaN.
+        """
         D, old = self.columns, phi[: self.columns].copy()
         to_residual = self.residuals(phi)
         precision = to_residual.T @ (to_residual / phi[D : 2 * D, None])
         known, pulled = np.array([normal_terms(prior) for prior in priors[:D]]).T
         total = sums[:D] + count * old
-        phi[:D] = by(count * precision + np.diag(known), precision @ total + pulled, old)
+        phi[:D] = given(values[:D], count * precision + np.diag(known), precision @ total + pulled, old, by)
         squares = self._squares(phi[:D] - old, count, sums)
         for i in range(1, 1 if self.diagonal else D):
             mine = slice(2 * D + i * (i - 1) // 2, 2 * D + i * (i + 1) // 2)
             known, pulled = np.array([normal_terms(prior) for prior in priors[mine]]).T
             matrix = squares[:i, :i] / phi[D + i] + np.diag(known)
-            phi[mine] = by(matrix, squares[i, :i] / phi[D + i] + pulled, phi[mine])
+            phi[mine] = given(values[mine], matrix, squares[i, :i] / phi[D + i] + pulled, phi[mine], by)
 
     def _squares(self, shift: Array, count: Array, sums: Array) -> Array:
         """Sums (D, D) of z_i z_j around means that were shifted since the statistics were taken."""
@@ -184,6 +194,21 @@ class MultivariateGaussian(tuple[()]):
         squares = to_residual @ self._squares(new[:D] - old[:D], count, sums) @ to_residual.T
         for i in range(D):
             yield np.maximum(squares[i, i], 0.0)[None], np.array([count]), priors[D + i]
+
+
+def known_values(priors: tuple[Prior, ...], K: int) -> Array:
+    """What is known (K, P) of the parameters; NaN where nothing is."""
+    return np.array([pinned(np.full(K, np.nan), prior) for prior in priors]).T
+
+
+def given(values: Array, precision: Array, pull: Array, old: Array, by: Callable[..., Array]) -> Array:
+    """``by`` for the entries that are not known (NaN), given the values of those that are."""
+    free = np.isnan(values)
+    out = values.copy()
+    if free.any():
+        rest = pull[free] - precision[np.ix_(free, ~free)] @ values[~free]
+        out[free] = by(precision[np.ix_(free, free)], rest, old[free])
+    return out
 
 
 def solve(precision: Array, pull: Array, old: Array) -> Array:

@@ -8,7 +8,7 @@ from scipy.special import betainc, gammaln
 
 from rarehmm.dispatch import compiled
 from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
-from rarehmm.priors import Gamma, Prior, check_conjugate, rate
+from rarehmm.priors import Gamma, Prior, bare, check_conjugate, rate
 from rarehmm.series import COUNTS, Array, Domain, IntArray
 
 
@@ -49,8 +49,9 @@ class NegativeBinomial(NamedTuple):
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
         r"""M-step: the positive root of :math:`(a + \sum y)(r + \mu) = (\sum y + nr)\mu + b\mu(r + \mu)`."""
-        check_conjugate(priors[0], Gamma, "EM", "climb by gradients")
-        a, b = (priors[0].shape, priors[0].rate) if isinstance(priors[0], Gamma) else (0.0, 0.0)
+        prior = bare(priors[0])
+        check_conjugate(prior, Gamma, "EM", "climb by gradients")
+        a, b = (prior.shape, prior.rate) if isinstance(prior, Gamma) else (0.0, 0.0)
         total, r = sums[:, 0], self.r
         half = (b * r + counts * r - a) / 2
         with np.errstate(invalid="ignore", divide="ignore"):

@@ -25,10 +25,11 @@ class Target(NamedTuple):
     """What is sampled, as kernels see it.
 
     ``logs`` (P,): which parameters are logarithms; ``prior`` (P, 5): slope of their log prior in theta, coefficients of
-    x^-2, ..., x^2; ``concentration`` of the Dirichlet prior; ``expanded``: whether transitions are expanded means;
-    ``row``, ``column`` (d,): state and parameter, or entry of the transition matrix, of each component; ``stationary``:
-    whether sequences start from the stationary law, else from ``start`` (K,); ``bounds`` (2, d) and ``power`` (d,) of
-    the coordinates.
+    x^-2, ..., x^2; ``concentration`` of the Dirichlet prior, over the ``allowed`` (K,) entries of each row;
+    ``expanded``: whether transitions are expanded means; ``row``, ``column``: state and parameter, or entry of the
+    transition matrix, of each component of the ``vector`` of all parameters, which holds what is known; ``stationary``:
+    whether sequences start from the stationary law, else from ``start`` (K,); ``free`` (d,): places of the components
+    that are sampled; ``bounds`` (2, d) and ``power`` (d,) of these.
 
     ``centre`` (d,) and ``factor`` (d, d) of the whitened position, if ``whitened``; then a step uses up to ``growth``
     times as many windows, in proportion to the square of the distance from the centre.  ``total`` (C,) and ``hat``
@@ -38,11 +39,14 @@ class Target(NamedTuple):
     logs: BoolArray
     prior: Array
     concentration: float
+    allowed: IntArray
     expanded: bool
     row: IntArray
     column: IntArray
     stationary: bool
     start: Array
+    free: IntArray
+    vector: Array
     bounds: Array
     power: Array
     whitened: bool
@@ -176,7 +180,7 @@ def prior_slope(i, target, point, theta):
         return s + (c[1] + c[0] / x) / x if c[0] != 0.0 or c[1] != 0.0 else s
     if target.expanded:
         return (target.concentration - 1.0) / theta[i] - 1.0
-    return target.concentration * (1.0 - K * point.transition[j, k])
+    return target.concentration * (1.0 - target.allowed[j] * point.transition[j, k])
 
 
 @inner
@@ -319,8 +323,8 @@ def estimate(family, target, gathered, at, count, theta, point, sums, room, grad
         if C > 0 and len(target.hat) > 0:
             add_frozen(family, target, point, sums, room, gradient)
         elif C > 0:
-            for i in range(d):
-                gradient[i] += room.frozen[i]
+            for i in range(C):
+                gradient[target.free[i]] += room.frozen[i]
         add_transitions(target, point, theta, sums, room, gradient)
     for i in range(d):
         gradient[i] += prior_slope(i, target, point, theta)
@@ -335,15 +339,15 @@ def estimates(family, target, gathered, theta, point, sums, room, out):
 
 @inner
 def locate(target, position, theta):
-    """theta (d,) of a position."""
-    centre, factor, whitened = target.centre, target.factor, target.whitened
-    for i in range(len(theta)):
-        theta[i] = position[i]
+    """The vector of all parameters at a position (d,)."""
+    centre, factor, whitened, free = target.centre, target.factor, target.whitened, target.free
+    for i in range(len(position)):
+        total = position[i]
         if whitened:
             total = centre[i]
             for j in range(i + 1):
                 total += factor[i, j] * position[j]
-            theta[i] = total
+        theta[free[i]] = total
 
 
 @kernel
@@ -355,7 +359,9 @@ def run_chain(sampler, family, target, gathered, sets, noise, position, memory, 
     """
     theta, gradient = room.vectors
     factor, bounds, growth, whitened = target.factor, target.bounds, target.growth, target.whitened
-    d, at = len(position), 0
+    d, at, free = len(position), 0, target.free
+    for i in range(len(theta)):
+        theta[i] = target.vector[i]
     locate(target, position, theta)
     for t in range(len(draws)):
         count = 1
@@ -368,6 +374,8 @@ def run_chain(sampler, family, target, gathered, sets, noise, position, memory, 
             return t, True
         estimate(family, target, gathered, at, count, theta, point, sums, room, gradient)
         at += count
+        for i in range(d):  # i <= free[i]
+            gradient[i] = gradient[free[i]]
         if whitened:  # L' g, in place
             for j in range(d):
                 total = 0.0
@@ -377,7 +385,7 @@ def run_chain(sampler, family, target, gathered, sets, noise, position, memory, 
         step(sampler, position, gradient, noise[t], memory, target.power)
         locate(target, position, theta)
         for i in range(d):
-            if not bounds[0, i] <= theta[i] <= bounds[1, i]:
+            if not bounds[0, i] <= theta[free[i]] <= bounds[1, i]:
                 return t, False
-            draws[t, i] = theta[i]
+            draws[t, i] = theta[free[i]]
     return len(draws), True

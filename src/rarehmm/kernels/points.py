@@ -105,7 +105,8 @@ def prior_value(target, point, theta):
     else:
         for j in range(K):
             for k in range(K):
-                total += target.concentration * math.log(point.transition[j, k])
+                if point.transition[j, k] > 0.0:
+                    total += target.concentration * math.log(point.transition[j, k])
     return total
 
 
