@@ -24,7 +24,8 @@ from rarehmm.diagnostics import mixing
 from rarehmm.em import rows
 from rarehmm.exact import gibbs, hmc
 from rarehmm.importance import Roots, adaptive_importance
-from rarehmm.inference import infer, named
+from rarehmm.inference import infer
+from rarehmm.methods import named
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 BATCHES = 20

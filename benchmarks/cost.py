@@ -19,7 +19,8 @@ from numpyro.infer import MCMC, NUTS
 import rarehmm as rh
 from rarehmm.designs.pilot import pilot
 from rarehmm.diagnostics import mixing, windows_needed
-from rarehmm.inference import MEMORY, infer, largest_noise, shortest_buffer
+from rarehmm.inference import infer
+from rarehmm.methods import MEMORY, Job, largest_noise, shortest_buffer
 from rarehmm.samplers.baoab import Baoab
 
 jax.config.update("jax_enable_x64", True)
@@ -57,9 +58,9 @@ def chains(name, T, seed=0):
     model, series, _ = simulated(CASES[name]._replace(size=T), seed)
     mode, climbing = timed(rh.find_mode, model, series)
     rng, sampler = np.random.default_rng(seed), Baoab()
-    (windows, frozen, _), testing = timed(shortest_buffer, rng, mode, series)
+    (windows, frozen, _), testing = timed(shortest_buffer, Job(rng, mode, series))
     design, piloting = timed(pilot, rng, mode, series, windows, frozen)
-    noise, measuring = timed(largest_noise, rng, mode, series, windows, frozen, design, None)
+    noise, measuring = timed(largest_noise, Job(rng, mode, series), windows, frozen, design)
     size = windows_needed(sampler, noise)
     rows = {1: [], 2: []}  # by threads
     for repeat in range(REPEATS + 1):  # the first one warms up

@@ -11,7 +11,6 @@ from scipy.stats import chi2
 
 from rarehmm.importance import Weighted
 from rarehmm.mode import Mode
-from rarehmm.model import Model
 from rarehmm.points import Points
 from rarehmm.regimes import collapsed
 from rarehmm.samplers.baoab import Baoab
@@ -92,8 +91,8 @@ def inflation(sampler: Baoab, noise: float) -> float:
 
 
 def windows_needed(sampler: Baoab, noise_of_one: float, allowed: float = 0.1) -> int:
-    """Windows a step so that the noise of the gradient inflates no variance by more than ``allowed``; 2 to 200."""
-    return int(np.clip(math.ceil(inflation(sampler, 1.0) * noise_of_one / allowed), 2, 200))
+    """Windows a step so that the noise of the gradient inflates no variance by more than ``allowed``; 2 to 1000."""
+    return int(np.clip(math.ceil(inflation(sampler, 1.0) * noise_of_one / allowed), 2, 1000))
 
 
 def check_noise(sampler: Baoab, noise_of_one: float, size: int) -> Check:
@@ -140,30 +139,48 @@ def check_states(mode: Mode, series: Series, threads: int | None = None) -> Chec
     return Check("smallest state", least.observations, good, words, note)
 
 
-# ---------------------------------------------------------------- Stein discrepancy
-def check_stein(
+# ---------------------------------------------------------------- exact gradients at the draws
+def check_gradients(
     rng: np.random.Generator, mode: Mode, series: Series, draws: Array, effective: float, threads: int | None = None
-) -> Check:
-    """The Stein test on a few draws of (chains, n, d), so far apart that they are nearly independent: at most a quarter
-    of the effective ones, 30 of a long series, up to 200 of a short one."""
+) -> list[Check]:
+    """The Stein test and the spread of a few draws of (chains, n, d), so far apart that they are nearly independent: at
+    most a quarter of the effective ones, 30 of a long series, up to 200 of a short one."""
     count = int(min(np.clip(2e7 / len(series), 30, 200), max(effective / 4, 10)))
     flat = draws.reshape(-1, draws.shape[-1])
     few = np.unique(flat[np.linspace(0, len(flat) - 1, count).astype(int)], axis=0)
-    p = stein_discrepancy(rng, mode.model, series, few, mode.factor, threads=threads)
+    g = Points(mode.model, series, threads).values_and_slopes(few)[1] @ mode.factor
+    p, (ratio, error) = stein_discrepancy(rng, whitened(mode, few), g), spread(whitened(mode, few), g)
     words = "p-value: do the draws fit the exact gradient of the log posterior"
-    return Check("Stein discrepancy", p, p > 0.001, words if p > 0.001 else f"{words}? They do not")
+    right = abs(ratio - 1) <= max(0.25, 4 * error)
+    wide = f"mean square of the draws, as the exact gradient says it should be 1 (+- {error:.2g})"
+    return [
+        Check("Stein discrepancy", p, p > 0.001, words if p > 0.001 else f"{words}? They do not"),
+        Check(
+            "spread", ratio, right, wide if right else f"{wide}: intervals are too {'wide' if ratio > 1 else 'narrow'}"
+        ),
+    ]
 
 
-def stein_discrepancy(
-    rng: np.random.Generator, model: Model, series: Series, draws: Array, factor: Array, *, threads: int | None = None
-) -> float:
-    r"""p-value of a kernel Stein test that draws (n, d) come from the posterior, by exact gradients at each.
+def whitened(mode: Mode, draws: Array) -> Array:
+    """Draws (n, d) in the coordinates in which the posterior is nearly a unit Gaussian."""
+    return np.asarray(np.linalg.solve(mode.factor, (draws - mode.theta).T).T)
 
-    Inverse multiquadric kernel in whitened coordinates, null law by the wild bootstrap (Chwialkowski et al. 2016).
-    Thin the draws first: they should be nearly independent.
+
+def spread(x: Array, g: Array) -> tuple[float, float]:
+    r"""Mean of :math:`-x \cdot g / d` over points x (n, d) with gradients g (n, d), and its standard error.
+
+    It is 1 for draws of any density that falls off (integrate by parts), larger if they are too wide.
     """
-    x = np.linalg.solve(factor, draws.T).T
-    g = Points(model, series, threads).values_and_slopes(draws)[1] @ factor
+    each = -(x * g).sum(1) / x.shape[1]
+    return float(each.mean()), float(each.std(ddof=1) / math.sqrt(len(each))) if len(each) > 1 else math.inf
+
+
+def stein_discrepancy(rng: np.random.Generator, x: Array, g: Array) -> float:
+    r"""p-value of a kernel Stein test that points x (n, d) come from the density whose gradients there are g (n, d).
+
+    Inverse multiquadric kernel, whitened coordinates; null law by the wild bootstrap (Chwialkowski et al. 2016).  Thin
+    the draws first: they should be nearly independent.
+    """
     apart = x[:, None] - x[None]  # (n, n, d)
     n, d = x.shape
     square = (apart**2).sum(-1)

@@ -19,6 +19,7 @@ from rarehmm.model import Model, Parameters, Priors, default_priors
 from rarehmm.passes import decode
 from rarehmm.posterior import Posterior
 from rarehmm.prediction import Forecast, Stream, forecast, log_score, state_probabilities, update
+from rarehmm.progress import progress_line
 from rarehmm.regimes import judge_states
 from rarehmm.residuals import check_residuals, pseudo_residuals
 from rarehmm.series import Array, IntArray, Series
@@ -40,8 +41,9 @@ class RareHMM(BaseEstimator):
         with full covariance.
     method : str, default "auto"
         How the posterior is sampled.  "auto" looks at the posterior and takes the quickest method that is right for it;
-        "chain", "importance", "gibbs", "hmc" and "langevin" force one; "laplace" draws from the Gaussian at the mode;
-        "map" is the mode alone, without uncertainty.
+        "chain", "importance", "gibbs", "hmc" and "langevin" force one; "laplace" and "vi" draw from a Gaussian, that at
+        the mode or the closest; "map" is the mode alone, without uncertainty; "tass" and "sgld" are the paper's
+        sampler, with targeted windows and with windows by chance, to compare with.
     n_draws : int, default 1000
         Effective draws of every parameter: errors of means are then 3 % of a standard deviation.
     priors : Priors, default None
@@ -60,6 +62,8 @@ class RareHMM(BaseEstimator):
         Threads; None: one for each core.
     random_state : int or Generator, default 0
         Seed: the same data give the same answer.  None: another one each time.
+    verbose : int, default 1
+        1: a line shows the progress of ``fit`` on a terminal (nothing in files, pipes and tests); 0: nothing.
 
     Attributes
     ----------
@@ -105,6 +109,7 @@ class RareHMM(BaseEstimator):
         n_average: int = 20,
         n_jobs: int | None = None,
         random_state: Any = 0,
+        verbose: int = 1,
     ) -> None:
         self.n_components = n_components
         self.emission = emission
@@ -117,6 +122,7 @@ class RareHMM(BaseEstimator):
         self.n_average = n_average
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.verbose = verbose
 
     # ------------------------------------------------------------ fitting
     def fit(self, X: Any, y: Any = None, lengths: Any = None) -> "RareHMM":
@@ -133,9 +139,14 @@ class RareHMM(BaseEstimator):
         model = Model(family, self.n_components, priors, start, fixed=self.fixed)
         first = self._first(model, series)
         rng = np.random.default_rng(self.random_state)
-        found = infer(rng, model, series, start=first, wanted=self.n_draws, method=self.method, threads=self.n_jobs)
-        self.posterior_ = Posterior.of(found)
-        self.regimes_ = judge_states(self.posterior_.model, self.posterior_.mean, series, threads=self.n_jobs)
+        with progress_line(bool(self.verbose)) as watch:
+            found = infer(
+                rng, model, series, start=first, wanted=self.n_draws, method=self.method, threads=self.n_jobs,
+                watch=watch,
+            )  # fmt: skip
+            self.posterior_ = Posterior.of(found)
+            watch("what the states are", 0, 0)
+            self.regimes_ = judge_states(self.posterior_.model, self.posterior_.mean, series, threads=self.n_jobs)
         self.n_features_in_ = series.n_columns
         logger.info(
             "%s in %.1f s by %s. %s", series, time.perf_counter() - began, self.posterior_.method, self.verdict_

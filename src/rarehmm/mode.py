@@ -4,6 +4,7 @@ EM finds the hill, Newton's method its top: the Hessian is needed anyway, as the
 """
 
 import warnings
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from rarehmm.em import Climb, bounded, climb, has_m_step, rows
 from rarehmm.initial import distance, find_states
 from rarehmm.model import Model, Parameters
 from rarehmm.passes import log_posterior
+from rarehmm.progress import Watch, silent
 from rarehmm.series import Array, BoolArray, IntArray, Series
 
 CLOSE = 1e-3  # whitened gradient below which a point is the mode
@@ -37,22 +39,35 @@ class Mode(NamedTuple):
 
 
 def find_mode(
-    model: Model, series: Series, start: Parameters | None = None, *, threads: int | None = None, steps: int = 100
+    model: Model,
+    series: Series,
+    start: Parameters | None = None,
+    *,
+    threads: int | None = None,
+    steps: int = 100,
+    watch: Watch = silent,
 ) -> Mode:
     """The mode near ``start``, or out of the data alone: states are then found by ``find_states``."""
     others: list[Climb] = []
     if start is None:
+        watch("finding states", 0, 0)
         best, *others = find_states(model, series, threads=threads)
         start = best.parameters
     if has_m_step(model):
-        start = climb(model, series, start, steps=steps, tolerance=1e-2, threads=threads).parameters
+        told = partial(told_of_climb, watch, steps)
+        start = climb(model, series, start, steps=steps, tolerance=1e-2, threads=threads, watch=told).parameters
     model = model.with_reference(start.transition)
+    watch("the mode", 0, 0)
     theta, value = polish(model, series, model.pack(bounded(start)), threads)
     hessian = negative_hessian(model, series, theta, threads)
     factor, curved = metric(hessian)
     theta, value = newton(model, series, theta, value, factor, threads)
     mode = Mode(model, theta, value, hessian, factor, curved, [])
     return mode._replace(others=[c for c in others if is_other(mode, series, c, threads)])
+
+
+def told_of_climb(watch: Watch, steps: int, step: int, _: float) -> None:
+    watch("climbing to the mode", step, steps)
 
 
 def naming(mode: Mode) -> tuple[int, IntArray]:
@@ -108,7 +123,7 @@ def renamed(mode: Mode, theta: Array) -> Array:
         phi, transition = mode.model.unpack_all(theta[n])
         new = np.empty(K, dtype=np.int64)
         new[order] = by_value(mode.model, values[n])
-        theta[n] = mode.model.pack(mode.model.natural(phi[new], transition[np.ix_(new, new)]))
+        theta[n] = mode.model.pack_all(phi[new], transition[np.ix_(new, new)])
     return theta
 
 

@@ -269,9 +269,14 @@ class Model:
     def pack(self, parameters: Parameters) -> Array:
         """theta (d,): each emission parameter for all states, positive ones as logarithms, then the transitions."""
         self.check_parameters(parameters)
-        phi = np.where(self.as_logs, np.log(np.where(self.as_logs, parameters.phi, 1.0)), parameters.phi)
-        transition = np.where(self.known.allowed, parameters.transition, 1.0)  # forbidden ones are no part of theta
-        return np.concatenate([phi.T.ravel(), self.coordinates.pack(transition)])[self.free]
+        return self.pack_all(parameters.phi, parameters.transition)
+
+    def pack_all(self, phi: Array, transition: Array) -> Array:
+        """theta (..., d) of many points at once, ``phi`` (..., K, P) and ``transition`` (..., K, K)."""
+        values = np.swapaxes(np.where(self.as_logs, np.log(np.where(self.as_logs, phi, 1.0)), phi), -1, -2)
+        happens = np.where(self.known.allowed, transition, 1.0)  # what never happens is no part of theta
+        every = [values.reshape(*values.shape[:-2], -1), self.coordinates.pack(happens)]
+        return np.concatenate(every, axis=-1)[..., self.free]
 
     def unpack(self, theta: Array) -> Parameters:
         """Parameters in their own units; the inverse of ``pack``."""

@@ -108,8 +108,8 @@ class Coordinates(Protocol):
     """A way of writing a transition matrix as a vector, one number for each of the entries ``free`` (rows, columns).
 
     ``pull`` takes the slope of a function in the logits of the rows, (..., K, K) with rows that sum to zero, to the
-    slope in the coordinates; ``unpack`` takes many points (..., size) at once; ``log_prior`` is the density of the
-    coordinates, Jacobian included, and ``log_prior_slope`` its gradient.
+    slope in the coordinates; ``pack`` and ``unpack`` take many points at once, (..., K, K) and (..., size);
+    ``log_prior`` is the density of the coordinates, Jacobian included, and ``log_prior_slope`` its gradient.
     """
 
     def size(self, K: int) -> int: ...
@@ -148,15 +148,15 @@ class AdditiveLogRatio(NamedTuple):
         return [f"log transition[{j}, {k}] / transition[{j}, {r[j]}]" for j, k in zip(*self.free(K), strict=True)]
 
     def pack(self, transition: Array) -> Array:
-        K = len(transition)
+        K = transition.shape[-1]
         if (transition <= 0).any():
-            j, k = np.argwhere(transition <= 0)[0]
+            *_, j, k = np.argwhere(transition <= 0)[0]
             raise ValueError(
-                f"transition[{j}, {k}] is {transition[j, k]:g} and has no log ratio; entries must be positive here. "
+                f"transition[{j}, {k}] is {transition.min():g} and has no log ratio; entries must be positive here. "
                 "Start from a small probability, such as 1e-10, instead."
             )
         rows, columns = self.free(K)
-        return np.log(transition[rows, columns] / transition[rows, self.references(K)[rows]])
+        return np.log(transition[..., rows, columns] / transition[..., rows, self.references(K)[rows]])
 
     def unpack(self, x: Array, K: int) -> Array:
         logits = np.zeros((*x.shape[:-1], K, K))
@@ -194,7 +194,8 @@ class ExpandedMean(NamedTuple):
         return [f"expanded[{j}, {k}]" for j in range(K) for k in range(K)]
 
     def pack(self, transition: Array) -> Array:
-        return (len(transition) * transition).ravel()
+        K = transition.shape[-1]
+        return np.asarray((K * transition).reshape(*transition.shape[:-2], K * K))
 
     def unpack(self, x: Array, K: int) -> Array:
         expanded = x.reshape(*x.shape[:-1], K, K)

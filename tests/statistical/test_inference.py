@@ -6,14 +6,17 @@ from examples import model_of
 from scipy.special import logsumexp
 
 import rarehmm as rh
-from rarehmm import inference
+from rarehmm import inference, methods
 from rarehmm.diagnostics import (
+    check_gradients,
     check_mixing,
     check_weights,
     inflation,
     mixing,
+    spread,
     stein_discrepancy,
     verdict,
+    whitened,
     windows_needed,
 )
 from rarehmm.importance import Weighted, bridge_evidence
@@ -124,11 +127,28 @@ def test_the_stein_test_tells_draws_that_are_too_wide():
     series = rh.Series(np.random.default_rng(5).normal(size=400))
     mode = find_mode(model, series, model.parameters([[1.0]], mean=0.0, variance=1.0))
     draws = rh.gibbs(np.random.default_rng(0), mode.model, series, mode.model.unpack(mode.theta), 1000)[::5]
-    p = stein_discrepancy(np.random.default_rng(1), mode.model, series, draws, mode.factor)
-    wide = stein_discrepancy(
-        np.random.default_rng(1), mode.model, series, mode.theta + 1.4 * (draws - mode.theta), mode.factor
-    )
-    assert wide < 0.01 < p
+    found = {}
+    for factor in (0.7, 1.0, 1.4):
+        x = factor * whitened(mode, draws)
+        g = Points(mode.model, series).values_and_slopes(mode.theta + x @ mode.factor.T)[1] @ mode.factor
+        found[factor] = stein_discrepancy(np.random.default_rng(1), x, g), *spread(x, g)
+    assert found[1.4][0] < 0.01 < found[1.0][0]
+    for factor, (_, ratio, error) in found.items():
+        assert abs(ratio - factor**2) < 4 * error
+        assert (abs(ratio - 1) < 4 * error) == (factor == 1.0)
+
+
+@pytest.mark.jit
+def test_the_spread_flags_what_the_kernel_does_not_see():
+    """Forty times too wide, few draws, many dimensions: the kernel looks at pairs that are all far apart."""
+    model, series = simulated(4.0, 3000)
+    mode = find_mode(model, series)
+    draws = mode.theta + 4 * np.random.default_rng(0).standard_normal((1, 200, mode.model.size)) @ mode.factor.T
+    good = mode.theta + np.random.default_rng(0).standard_normal((1, 200, mode.model.size)) @ mode.factor.T
+    (_, wide), (_, right) = (check_gradients(np.random.default_rng(0), mode, series, d, 200.0) for d in (draws, good))
+    assert not wide.good
+    assert "intervals are too wide" in wide.words
+    assert right.good
 
 
 def test_a_bad_verdict_is_said():
@@ -232,10 +252,11 @@ def test_short_sequences(length):
 def test_an_interrupted_chain_is_not_called_good(monkeypatch):
     model, series = simulated(8.0, 20_000)
     mode = find_mode(model, series)
-    windows, frozen, _ = inference.shortest_buffer(np.random.default_rng(0), mode, series)
+    job = methods.Job(np.random.default_rng(0), mode, series)
+    windows, frozen, _ = methods.shortest_buffer(job)
 
-    monkeypatch.setattr(inference, "run", lambda *args, **more: rh.run(*args, **more)[:, :50])  # as Ctrl-C would
-    draws, checks = inference.by_chain(np.random.default_rng(0), mode, series, windows, frozen, 1000)
+    monkeypatch.setattr(methods, "run", lambda *args, **more: rh.run(*args, **more)[:, :50])  # as Ctrl-C would
+    draws, checks = methods.by_chain(job._replace(rng=np.random.default_rng(0)), windows, frozen)
     assert draws.shape[1] == 50
     assert not all(c.good for c in checks)
 
@@ -270,6 +291,58 @@ def test_the_laplace_approximation_and_the_mode_when_asked():
     short, few = simulated(2.0, 300)
     with pytest.warns(RuntimeWarning, match="nearly Gaussian"):
         infer(np.random.default_rng(1), short, few, method="laplace", start=None)
+
+
+@pytest.mark.jit
+def test_variational_inference_when_asked_is_that_of_the_exact_posterior():
+    model, series = simulated(8.0, 20_000)
+    found = infer(np.random.default_rng(1), model, series, method="vi")
+    assert all(c.good for c in found.checks), found.verdict
+    exact = infer(np.random.default_rng(1), model, series, method="gibbs")
+    flat, gold = (f.theta.reshape(-1, model.size) for f in (found, exact))
+    np.testing.assert_allclose(flat.std(0) / gold.std(0), 1.0, atol=0.15)
+    np.testing.assert_array_less(np.abs(flat.mean(0) - gold.mean(0)) / gold.std(0), 0.25)
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize("method", ["tass", "sgld"])
+def test_the_paper_s_samplers_are_there_and_flagged(method, monkeypatch):
+    """Targeted: near the truth, with intervals that are too wide, which is said.  By chance: it does not come to rest."""
+    monkeypatch.setattr(methods, "PAPER_STEPS", 20_000)
+    model, series = simulated(8.0, 20_000)
+    words = {"tass": r"spread .*intervals are too wide", "sgld": "chains have not come together"}[method]
+    with pytest.warns(RuntimeWarning, match=words):
+        found = infer(np.random.default_rng(1), model, series, method=method, wanted=100)
+    assert found.method == method
+    spread = np.linalg.norm(found.mode.factor, axis=1)
+    wider = found.theta.reshape(-1, model.size).std(0) / spread
+    assert wider.max() > 1.5
+    if method == "tass":
+        middle = np.median(found.theta.reshape(-1, model.size), axis=0)
+        assert np.abs(middle - found.mode.theta)[:3].max() < 0.5  # the means, 8 apart
+
+
+@pytest.mark.jit
+def test_known_values_leave_the_posterior_of_the_rest():
+    """Chains, importance sampling and Gibbs sampling agree where a mean is known and transitions are forbidden."""
+    shell = model_of(rh.Gaussian(), 3)
+    P = [[0.97, 0.03, 0], [0, 0.8, 0.2], [0.4, 0, 0.6]]
+    truth = shell.parameters(P, mean=[0, 4, 8], variance=[1, 1, 2])
+    series = rh.Series(rh.simulate(np.random.default_rng(3), shell, truth, 10_000)[0])
+    ring = [[None, None, 0], [0, None, None], [None, 0, None]]
+    fixed = {"mean": [0, None, None], "variance": [None, None, 2.0], "transition": ring}
+    model = rh.Model(rh.Gaussian(), 3, rh.default_priors(rh.Gaussian(), 3, series), fixed=fixed)
+    gold = infer(np.random.default_rng(0), model, series, method="gibbs", wanted=2000)
+    exact = gold.theta.reshape(-1, model.size)
+    assert model.size == 7
+    for method in ("chain", "importance"):
+        found = infer(np.random.default_rng(1), model, series, method=method)
+        assert all(c.good for c in found.checks), found.verdict
+        theta = found.theta.reshape(-1, model.size)
+        np.testing.assert_array_less(np.abs(theta.mean(0) - exact.mean(0)) / exact.std(0), 4 / np.sqrt(700))
+        np.testing.assert_allclose(theta.std(0) / exact.std(0), 1, atol=0.12)
+    with pytest.raises(ValueError, match="do not know of fixed values"):
+        infer(np.random.default_rng(1), model, series, method="tass", start=truth)
 
 
 @pytest.mark.jit
