@@ -195,6 +195,11 @@ def stein_discrepancy(rng: np.random.Generator, x: Array, g: Array) -> float:
     return float((1 + (null >= u.sum()).sum()) / 5001)
 
 
+def rows(checks: list[Check]) -> list[str]:
+    """Checks as lines of a table."""
+    return [f"  {'ok ' if c.good else 'BAD'}  {c.name:32}{c.value:>10.3g}  {c.words}" for c in checks]
+
+
 def verdict(checks: list[Check]) -> str:
     """The whole in a sentence or two."""
     bad = [f"{c.name} {c.value:.3g} ({c.words})" for c in checks if not c.good]

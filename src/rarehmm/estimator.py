@@ -10,7 +10,6 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from rarehmm.diagnostics import Check
 from rarehmm.emissions import Family, families
 from rarehmm.events import event_table
 from rarehmm.inference import infer
@@ -21,7 +20,8 @@ from rarehmm.posterior import Posterior
 from rarehmm.prediction import Forecast, Stream, forecast, log_score, state_probabilities, update
 from rarehmm.progress import progress_line
 from rarehmm.regimes import judge_states
-from rarehmm.residuals import check_residuals, pseudo_residuals
+from rarehmm.replicas import check_replicas
+from rarehmm.residuals import Fit, check_residuals, pseudo_residuals
 from rarehmm.series import Array, IntArray, Series
 from rarehmm.simulation import simulate
 
@@ -307,13 +307,19 @@ class RareHMM(BaseEstimator):
         ``filter_proba``, ``stream.to_dict()`` plain data to keep."""
         return update(self._fitted().model, self._points(), stream or Stream(), y_new)
 
-    def check(self, X: Any, lengths: Any = None) -> list[Check]:
-        """Whether the model is wrong for a series (one column): checks of its pseudo-residuals at the posterior mean,
-        each with a word; see ``rarehmm.residuals``."""
+    def check(self, X: Any, lengths: Any = None) -> Fit:
+        """Is the model wrong for this series?  Print it for the answer in words; ``checks`` has the numbers.
+
+        Pseudo-residuals at the posterior mean, of one column (``rarehmm.residuals``), and posterior predictive checks,
+        of 50 series simulated from draws of the posterior (``rarehmm.replicas``).
+        """
         posterior, series = self._fitted(), self._series(X, lengths)
         rng = np.random.default_rng(self.random_state)
-        found = pseudo_residuals(rng, posterior.model, posterior.mean, series, threads=self.n_jobs)
-        return check_residuals(found, series.bounds)
+        checks = []
+        if hasattr(posterior.model.family, "cdf"):
+            found = pseudo_residuals(rng, posterior.model, posterior.mean, series, threads=self.n_jobs)
+            checks = check_residuals(found, series.bounds)
+        return Fit([*checks, *check_replicas(rng, posterior.model, posterior.points(50), series)])
 
     # ------------------------------------------------------------ scikit-learn
     def __sklearn_tags__(self) -> Any:

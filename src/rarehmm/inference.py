@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rarehmm.diagnostics import Check, check_buffer, check_gradients, check_states, check_weights, verdict
+from rarehmm.diagnostics import Check, check_buffer, check_gradients, check_states, check_weights, rows, verdict
 from rarehmm.importance import (
     GammaRows,
     Roots,
@@ -80,8 +80,7 @@ class Inference(NamedTuple):
 
     def describe(self) -> str:
         """Method, reasons, all checks in a table, and the verdict."""
-        rows = [f"  {'ok ' if c.good else 'BAD'}  {c.name:26}{c.value:>10.3g}  {c.words}" for c in self.checks]
-        return "\n".join([f"{self.method}: {'; '.join(self.why)}", *rows, self.verdict])
+        return "\n".join([f"{self.method}: {'; '.join(self.why)}", *rows(self.checks), self.verdict])
 
 
 def infer(
@@ -159,9 +158,9 @@ def by_rule(job: Job, forced: bool) -> Inference:
         why.append("the series is short: Hamiltonian Monte Carlo on all data")
     else:
         if has_roots(mode.model) and mode.model.known.nothing:
-            rows = GammaRows(mode, series, threads)
-            if (other := laplace_importance(rng, rows).last_share) > share:
-                roots, share = rows, other
+            gamma = GammaRows(mode, series, threads)
+            if (other := laplace_importance(rng, gamma).last_share) > share:
+                roots, share = gamma, other
                 why.append(f"with rows of transitions as gamma numbers {share:.0%}")
         watch("importance sampling", 0, 0)
         weighted = adaptive_importance(rng, roots, wanted)

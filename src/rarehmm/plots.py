@@ -1,5 +1,6 @@
 """Pictures: axes in and out, as ArviZ does; figures where several belong together."""
 
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,9 +11,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from rarehmm.designs import Design
+    from rarehmm.diagnostics import Check
     from rarehmm.posterior import Posterior
     from rarehmm.prediction import Forecast
     from rarehmm.selection import Selection
+    from rarehmm.windows import Windows
 
 COLOURS = ("#4477AA", "#228833", "#EE6677", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")  # safe for colour-blind readers
 STRETCH = 5000  # steps on both sides of an event that are drawn
@@ -178,6 +182,62 @@ def plot_transitions(posterior: "Posterior", *, axes: Any = None) -> Any:
     axes.set(xlim=(-2.2, 2.2), ylim=(-1.7, 1.7), aspect="equal")
     axes.set_axis_off()
     return axes
+
+
+# ---------------------------------------------------------------- is it right?
+def plot_checks(checks: "list[Check]", *, axes: Any = None) -> Any:
+    """Checks, of a posterior or of a fit, as a table: a mark, the name, the number and what it means."""
+    axes = new_axes(size=(10, 0.4 + 0.42 * len(checks))) if axes is None else axes
+    for row, c in enumerate(checks):
+        mark = "#228833" if c.good else "#CC3311"
+        axes.scatter(0, row, s=70, color=mark, marker="o" if c.good else "X", clip_on=False)
+        axes.text(0.03, row, c.name, va="center", weight="normal" if c.good else "bold")
+        axes.text(0.36, row, f"{c.value:.3g}", va="center", ha="right")
+        axes.text(0.38, row, fill(c.words, 88), va="center", fontsize=8, color="0.3")
+    axes.set(xlim=(-0.02, 1), ylim=(len(checks) - 0.4, -0.6))
+    axes.set_axis_off()
+    return axes
+
+
+def plot_residuals(residuals: Array, *, axes: Any = None) -> Any:
+    """Pseudo-residuals (T,): in time, their quantiles beside those of a normal law, and their autocorrelation."""
+    from scipy.special import ndtri
+
+    first, second, third = new_axes(1, (11, 3), ncols=3, width_ratios=(1.6, 1, 1)) if axes is None else axes
+    at, low, high = decimated(residuals)
+    if low is high:
+        first.plot(at, low, ".", color="0.35", ms=2)
+    else:
+        first.fill_between(at, low, high, color="0.35", lw=0.4)
+    for line in (-3, 0, 3):
+        first.axhline(line, color=COLOURS[2], lw=0.6)
+    first.set(xlabel="time", ylabel="residual")
+    seen = np.sort(residuals[~np.isnan(residuals)])
+    chosen = np.unique(np.linspace(0, len(seen) - 1, 1000).astype(int))
+    second.plot(ndtri((chosen + 0.5) / len(seen)), seen[chosen], ".", color=COLOURS[0], ms=4)
+    second.axline((0, 0), slope=1, color=COLOURS[2], lw=0.8)
+    second.set(xlabel="if the model is right", ylabel="residual")
+    x = np.nan_to_num(residuals - seen.mean())
+    together = [float((x[:-lag] * x[lag:]).sum() / (x**2).sum()) for lag in range(1, min(31, len(x)))]
+    third.vlines(np.arange(1, len(together) + 1), 0, together, color=COLOURS[0], lw=3)
+    third.axhspan(-2 / np.sqrt(len(seen)), 2 / np.sqrt(len(seen)), color="0.85", lw=0, zorder=0)
+    third.set(xlabel="lag", ylabel="autocorrelation")
+    return [bare(one) for one in (first, second, third)]
+
+
+def plot_design(design: "Design", windows: "Windows", *, row: int = 0, axes: Any = None) -> Any:
+    """How often windows along the series are drawn, relative to all alike; of one row of a design."""
+    axes = new_axes(size=(9, 3)) if axes is None else axes
+    weight = design.probabilities[row] * windows.count
+    at, low, high = decimated(weight)
+    x = windows.place(at)[0]
+    if low is high:
+        axes.vlines(x, 1, weight, color=COLOURS[0], lw=0.8)
+    else:
+        axes.fill_between(x, low, high, color=COLOURS[0], lw=0.5)
+    axes.axhline(1, color="0.5", lw=0.8)
+    axes.set(xlabel="time", ylabel="drawn, times by chance", yscale="log")
+    return bare(axes)
 
 
 # ---------------------------------------------------------------- what comes next

@@ -6,12 +6,12 @@ Counts are made continuous by a uniform draw between the probabilities of less a
 tails, correlation within states and drift each leave their mark on them.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
 
-from rarehmm.diagnostics import Check
+from rarehmm.diagnostics import Check, rows
 from rarehmm.emissions import domains
 from rarehmm.model import Model, Parameters
 from rarehmm.passes import filter_states
@@ -89,7 +89,19 @@ def largest_shift(residuals: Array) -> float:
     return float(max((abs(part.mean()) for part in np.array_split(residuals, BLOCKS) if len(part)), default=0.0))
 
 
-def words(checks: list[Check]) -> str:
-    """The whole in a sentence."""
-    bad = [f"{c.name} {c.value:.3g} ({c.words})" for c in checks if not c.good]
-    return "The model fits the series." if not bad else "The model does not fit the series: " + "; ".join(bad) + "."
+class Fit(NamedTuple):
+    """How well a model fits a series: ``checks``, and in words if printed."""
+
+    checks: list[Check]
+
+    @property
+    def good(self) -> bool:
+        return all(c.good for c in self.checks)
+
+    def __str__(self) -> str:
+        bad = [f"{c.name} {c.value:.3g} ({c.words})" for c in self.checks if not c.good]
+        return "The model fits the series." if not bad else f"The model does not fit the series: {'; '.join(bad)}."
+
+    def describe(self) -> str:
+        """All checks in a table, and the whole in a sentence."""
+        return "\n".join([*rows(self.checks), str(self)])

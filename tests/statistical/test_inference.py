@@ -307,7 +307,7 @@ def test_variational_inference_when_asked_is_that_of_the_exact_posterior():
 @pytest.mark.jit
 @pytest.mark.parametrize("method", ["tass", "sgld"])
 def test_the_paper_s_samplers_are_there_and_flagged(method, monkeypatch):
-    """Targeted: near the truth, with intervals that are too wide, which is said.  By chance: it does not come to rest."""
+    """Targeted: near the truth, with intervals too wide, which is said.  By chance: it does not come to rest."""
     monkeypatch.setattr(methods, "PAPER_STEPS", 20_000)
     model, series = simulated(8.0, 20_000)
     words = {"tass": r"spread .*intervals are too wide", "sgld": "chains have not come together"}[method]

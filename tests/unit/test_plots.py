@@ -5,10 +5,14 @@ import pandas as pd
 import pytest
 from examples import model_of
 from matplotlib.figure import Figure
+from scipy.signal import lfilter
 
 import rarehmm as rh
 from rarehmm import plots
+from rarehmm.designs import Design
+from rarehmm.diagnostics import Check
 from rarehmm.events import event_table
+from rarehmm.windows import Windows
 
 
 def some_posterior():
@@ -77,3 +81,27 @@ def test_a_forecast():
     found = rh.Forecast(np.ones((3, 2)), np.array([0.1, 0.2, 0.3]), np.zeros(3), np.ones(3), np.zeros((5, 3)))
     axes = plots.plot_forecast(found)
     np.testing.assert_array_equal(axes.lines[0].get_xdata(), [1, 2, 3])
+
+
+def test_checks_residuals_and_designs_are_drawn():
+    checks = [Check("one", 0.5, True, "fine"), Check("two", 9.0, False, "a long word " * 20)]
+    axes = plots.plot_checks(checks)
+    assert [t.get_text() for t in axes.texts][:3] == ["one", "0.5", "fine"]
+    assert axes.texts[3].get_weight() == "bold"
+
+    x = lfilter([1], [1, -0.7], np.random.default_rng(0).normal(size=20_000))
+    x[50] = np.nan
+    first, second, third = plots.plot_residuals(x)
+    bars = third.collections[0].get_segments()
+    np.testing.assert_allclose([bar[1, 1] for bar in bars[:3]], [0.7, 0.49, 0.343], atol=0.03)
+    assert first.figure is second.figure is third.figure
+
+    series = rh.Series(np.zeros(5000))
+    windows = Windows(series, 2, 3)
+    weights = np.ones(windows.count)
+    weights[700] = 50
+    axes = plots.plot_design(Design(weights[None] / weights.sum()), windows)
+    lines = axes.collections[0].get_segments()
+    top = max(lines, key=lambda s: s[:, 1].max())
+    assert top[0, 0] == 3500
+    assert top[:, 1].max() == pytest.approx(50 * windows.count / weights.sum())

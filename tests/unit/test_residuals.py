@@ -9,7 +9,7 @@ from scipy.stats import kstest
 
 import rarehmm as rh
 from rarehmm.emissions import constant, domains, families, log_density, prepare
-from rarehmm.residuals import check_residuals, pseudo_residuals, words
+from rarehmm.residuals import Fit, check_residuals, pseudo_residuals
 from rarehmm.series import COUNTS
 
 
@@ -42,7 +42,7 @@ def test_residuals_of_the_true_model_are_standard_normal(family):
     assert kstest(seen, "norm").pvalue > 1e-3
     checks = check_residuals(found, series.bounds)
     assert all(c.good for c in checks), checks
-    assert words(checks) == "The model fits the series."
+    assert str(Fit(checks)) == "The model fits the series."
     assert kstest(1.2 * seen, "norm").pvalue < 1e-3  # 20 % too wide would show
 
 
@@ -64,7 +64,7 @@ def test_what_is_wrong_is_said(noise, said):
         pseudo_residuals(rng, model, model.parameters([[1.0]], mean=0, variance=1), series), series.bounds
     )
     assert said in [c.name for c in checks if not c.good]
-    assert words(checks).startswith("The model does not fit the series: ")
+    assert str(Fit(checks)).startswith("The model does not fit the series: ")
 
 
 def test_a_family_without_a_distribution_function_says_so():

@@ -1,0 +1,88 @@
+"""Posterior predictive checks: quiet where the model is right, and wrong where it is wrong."""
+
+import numpy as np
+import pytest
+from examples import FAMILIES, model_of, parameters_of
+from scipy.signal import lfilter
+
+import rarehmm as rh
+from rarehmm.replicas import check_replicas, measured, replica
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: type(f).__name__)
+def test_series_of_the_model_are_like_its_replicas(family):
+    rng = np.random.default_rng(0)
+    model = model_of(family, 2)
+    truth = parameters_of(rng, model, gap=4.0)
+    bad = 0
+    for _ in range(20):
+        y = np.concatenate([rh.simulate(rng, model, truth, 400)[0] for _ in range(2)])
+        y[100:150] = np.nan
+        bad += sum(not c.good for c in check_replicas(rng, model, [truth], rh.Series(y, lengths=[400, 400]), 30))
+    assert bad <= 2  # of 140
+
+
+def with_a_ramp(y):
+    """The highest 1.2 % next to each other."""
+    y[: int(0.012 * len(y))] = np.linspace(3.2, 3.0, int(0.012 * len(y)))
+    return y
+
+
+@pytest.mark.parametrize(
+    ("noise", "said"),
+    [
+        (lambda rng, n: rng.standard_t(2, n), "largest"),
+        (lambda rng, n: rng.standard_t(2, n), "smallest"),
+        (lambda rng, n: 0.6 * lfilter([1], [1, -0.8], rng.normal(size=n)), "correlation of neighbours"),
+        (lambda rng, n: 1.2 * rng.normal(size=n), "standard deviation"),
+        (lambda rng, n: rng.normal(0.2, 1, size=n), "mean"),
+        (lambda rng, n: with_a_ramp(rng.normal(size=n)), "longest of these"),
+        (lambda rng, n: rng.standard_t(2, n), "stretches in the highest 1 %"),
+    ],
+)
+def test_what_is_unlike_is_said(noise, said):
+    rng = np.random.default_rng(1)
+    model = model_of(rh.Gaussian(), 1)
+    point = model.parameters([[1.0]], mean=0.0, variance=1.0)
+    checks = check_replicas(rng, model, [point], rh.Series(noise(rng, 4000)), 30)
+    assert said in [c.name for c in checks if not c.good]
+
+
+def test_what_is_measured_is_what_it_says():
+    y = np.array([1.0, 5, 6, 1, np.nan, 7, 1, 2])
+    found = measured(y, np.array([0, 3, 8]), 4.0)
+    seen = y[~np.isnan(y)]
+    assert found["largest"] == 7
+    assert found["stretches in the highest 1 %"] == 2
+    assert found["longest of these"] == 2
+    pairs = np.array([[1, 5], [5, 6], [7, 1], [1, 2]]) - seen.mean()
+    assert found["correlation of neighbours"] == pytest.approx(pairs.prod(1).sum() / (pairs[:, 0] ** 2).sum())
+
+
+def test_replicas_have_gaps_and_columns():
+    family = rh.MultivariateGaussian(2)
+    model = rh.Model(family, 1, rh.Priors((rh.Normal(0, 1),) * 5))
+    point = model.natural(family.phi_of([[0, 9]], [np.eye(2)]), [[1.0]])
+    missing = np.zeros((60, 2), dtype=bool)
+    missing[3, 1] = True
+    copy = replica(np.random.default_rng(0), model, point, np.array([0, 20, 60]), missing)
+    assert np.argwhere(np.isnan(copy)).tolist() == [[3, 1]]
+    y = copy + np.array([0, 3])
+    checks = check_replicas(np.random.default_rng(0), model, [point], rh.Series(y), 20)
+    assert "mean of column 1" in [c.name for c in checks if not c.good]
+    assert "mean of column 0" not in [c.name for c in checks if not c.good]
+
+
+def test_the_estimator_says_it_in_words():
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=3000)
+    y[1000:1040] += 7
+    hmm = rh.RareHMM(2, n_draws=200).fit(y)
+    found = hmm.check(y)
+    assert found.good
+    assert str(found) == "The model fits the series."
+    assert len(found.describe().splitlines()) == 13
+    heavy = hmm.check(y + 3 * rng.standard_t(1.5, 3000))
+    assert not heavy.good
+    assert "heavier than the family's: try StudentT" in str(heavy)
+    assert "largest" in str(heavy)
