@@ -1,14 +1,13 @@
 r"""Is this posterior right?  Checks, each with a number, a limit and a word; none of them is silent when it is bad."""
 
-import importlib
 import math
-import warnings
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_discrete_lyapunov
 from scipy.stats import chi2
 
+from rarehmm.arviz_adapter import effective_size, r_hat, tail_index
 from rarehmm.importance import Weighted
 from rarehmm.mode import Mode
 from rarehmm.points import Points
@@ -39,29 +38,22 @@ class Mixing(NamedTuple):
 
 def mixing(draws: Array) -> Mixing:
     """By ArviZ, rank-normalised (Vehtari et al. 2021)."""
-    each, ess, rhat = [draws[:, :, i] for i in range(draws.shape[2])], arviz().ess, arviz().rhat
-    bulk, tail = ([float(ess(x, method=m)) for x in each] for m in ("bulk", "tail"))
-    within = [sum(min(float(ess(chain[None], method=m)) for m in ("bulk", "tail")) for chain in x) for x in each]
+    each, ess = [draws[:, :, i] for i in range(draws.shape[2])], effective_size
+    bulk, tail = ([ess(x, m) for x in each] for m in ("bulk", "tail"))
+    within = [sum(min(ess(chain[None], m) for m in ("bulk", "tail")) for chain in x) for x in each]
     limit = r_hat_by_chance(np.array(within), len(draws))
-    return Mixing(np.array(bulk), np.array(tail), np.array([float(rhat(x)) for x in each]), limit)
-
-
-def arviz() -> Any:
-    """ArviZ, heavy: loaded only where it is used."""
-    with warnings.catch_warnings():  # it announces its next major version
-        warnings.simplefilter("ignore", FutureWarning)
-        return importlib.import_module("arviz")
+    return Mixing(np.array(bulk), np.array(tail), np.array([r_hat(x) for x in each]), limit)
 
 
 def check_mixing(found: Mixing, names: list[str], wanted: float) -> list[Check]:
     i, j = int(np.argmin(found.bulk)), int(np.argmax(found.r_hat - found.limit))
-    size, r_hat, limit = float(found.bulk[i]), float(found.r_hat[j]), float(found.limit[j])
+    size, value, limit = float(found.bulk[i]), float(found.r_hat[j]), float(found.limit[j])
     low = "" if size >= wanted else f": fewer than the {wanted:.0f} asked for; run longer"
-    together = r_hat <= limit
+    together = value <= limit
     apart = "chains agree" if together else "chains have not come together; run longer or start elsewhere"
     return [
         Check("effective draws", size, size >= wanted, f"of {names[i]}, the worst{low}"),
-        Check("R-hat", r_hat, together, f"of {names[j]}, the worst (limit {limit:.3f}): {apart}"),
+        Check("R-hat", value, together, f"of {names[j]}, the worst (limit {limit:.3f}): {apart}"),
     ]
 
 
@@ -120,11 +112,6 @@ def check_weights(found: Weighted, wanted: float) -> list[Check]:
         Check("largest weight", largest, largest < 0.03, "share of one point among all"),
         Check("last proposal", found.last_share, found.last_share >= 0.1, "effective share of the last round alone"),
     ]
-
-
-def tail_index(log_weights: Array) -> float:
-    """Shape k of a generalised Pareto law in the tail of the weights, by ArviZ (Vehtari et al. 2024)."""
-    return float(arviz().psislw(log_weights)[1])
 
 
 # ---------------------------------------------------------------- states

@@ -1,6 +1,5 @@
 """Draws in their own units, with their states in a stable order: arrays, a table, ArviZ, a file."""
 
-import importlib
 import json
 import math
 import os
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rarehmm import priors as all_priors
+from rarehmm.arviz_adapter import effective_size, inference_data, r_hat, read_posterior, write_netcdf
 from rarehmm.diagnostics import Check, verdict
 from rarehmm.emissions import families
 from rarehmm.inference import Inference
@@ -147,7 +147,7 @@ class Posterior:
 
         if not 0 < probability < 1:
             raise ValueError(f"probability is {probability}; it must lie between 0 and 1.")
-        arviz, rows = importlib.import_module("arviz"), {}
+        rows = {}
         low, high = (1 - probability) / 2, (1 + probability) / 2
         for name, values in self.quantities.items():
             for index in np.ndindex(values.shape[2:]):
@@ -156,25 +156,18 @@ class Posterior:
                 constant = bool((x == x.flat[0]).all())
                 rows[f"{name}[{', '.join(map(str, index))}]"] = [
                     x.mean(), x.std(), *np.quantile(x, [low, high]),
-                    math.nan if constant else float(arviz.ess(x)), math.nan if constant else float(arviz.rhat(chains)),
+                    math.nan if constant else effective_size(x), math.nan if constant else r_hat(chains),
                 ]  # fmt: skip
         names = ["mean", "sd", f"{low:.1%}", f"{high:.1%}", "ess", "r_hat"]
         return pd.DataFrame.from_dict(rows, orient="index", columns=names)
 
     # ------------------------------------------------------------ ArviZ and files
     def to_arviz(self) -> Any:
-        """An ArviZ InferenceData with dimensions chain, draw, state and state_to."""
-        arviz = importlib.import_module("arviz")
+        """An ArviZ InferenceData (a DataTree from ArviZ 1.0 on) with dimensions chain, draw, state and state_to."""
         dims = {name: ["state"] for name in self.quantities} | {"transition": ["state", "state_to"]}
         states = np.arange(self.model.n_states)
-        attributes = {"rarehmm": json.dumps(self._described())}
-        return arviz.from_dict(
-            posterior=self.quantities,
-            dims=dims,
-            coords={"state": states, "state_to": states},
-            attrs=attributes,
-            posterior_attrs=attributes,
-        )
+        about = {"rarehmm": json.dumps(self._described())}
+        return inference_data(self.quantities, dims, {"state": states, "state_to": states}, about)
 
     def _described(self) -> dict[str, Any]:
         model = self.model
@@ -198,7 +191,7 @@ class Posterior:
         handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
         os.close(handle)
         try:
-            self.to_arviz().to_netcdf(name)
+            write_netcdf(self.to_arviz(), name)
             os.replace(name, path)
         except BaseException:
             pathlib.Path(name).unlink(missing_ok=True)
@@ -211,7 +204,7 @@ class Posterior:
         if not path.is_file():
             raise FileNotFoundError(f"{path} is not there.")
         try:
-            group = importlib.import_module("arviz").from_netcdf(path, engine="h5netcdf").posterior.load()
+            group = read_posterior(path)
             told = json.loads(group.attrs["rarehmm"])
             version = int(told["format"])
         except Exception as error:

@@ -14,8 +14,8 @@ ORDER = [
     "checks", "progress", "dispatch", "lanes", "series", "blocks", "priors", "emissions", "transitions", "known",
     "model", "samplers", "kernels", "passes", "points", "simulation", "em", "windows", "gradients", "labels", "initial",
     "regimes", "selection", "mode", "importance", "designs", "pool", "exact", "chains", "variational",
-    "diagnostics", "methods", "inference", "posterior", "prediction", "residuals", "replicas", "events", "estimator",
-    "plots", "report", "paper", "cli", "__main__",
+    "arviz_adapter", "diagnostics", "methods", "inference", "posterior", "prediction", "residuals", "replicas",
+    "events", "estimator", "plots", "report", "paper", "cli", "__main__",
 ]  # fmt: skip
 MODULES = sorted(SOURCE.rglob("*.py"))
 

@@ -1,6 +1,5 @@
 """The paper's data: files in the archive's formats, written here; the true ones where RAREHMM_DATA has them."""
 
-import builtins
 import gzip
 
 import h5py
@@ -132,16 +131,6 @@ def test_half_downloaded_files_are_named(tmp_path):
         goes.read_netcdf(half(write_netcdf3(tmp_path / "half3.nc", np.linspace(1e-7, 2e-7, 100))))
     with pytest.raises(ValueError, match=r"half4\.nc cannot be read as netCDF-4"):
         goes.read_netcdf(half(write_hdf5(tmp_path / "half4.nc", np.linspace(1e-7, 2e-7, 1000))))
-
-
-def test_without_h5py_the_error_says_what_to_install(tmp_path, monkeypatch):
-    real = builtins.__import__
-    monkeypatch.setattr(
-        builtins, "__import__", lambda name, *rest: real("no_such_module" if name == "h5py" else name, *rest)
-    )
-    with pytest.raises(ImportError, match=r"pip install 'rarehmm\[paper\]'"):
-        goes.read_netcdf(write_hdf5(tmp_path / "file.nc", [1e-7]))
-    goes.read_netcdf(write_netcdf3(tmp_path / "old.nc", [1e-7]))  # needs nothing
 
 
 # ---------------------------------------------------------------- a folder

@@ -81,7 +81,7 @@ def read_netcdf(path: str | pathlib.Path) -> tuple[Times, Array]:
     """Minutes and long-wave flux (0.1-0.8 nm) of a netCDF file of GOES-13 or GOES-15, science-quality or legacy.
 
     NaN where the flux is missing or its flag is not 0: 0 alone is good data (the others are bad data, eclipse by the
-    Earth and recovery of temperature).  HDF5 needs ``pip install 'rarehmm[paper]'``.
+    Earth and recovery of temperature).
     """
     path = pathlib.Path(path)
     with open(path, "rb") as file:
@@ -120,12 +120,8 @@ def _netcdf3(path: pathlib.Path) -> dict[str, _Variable]:
 
 
 def _hdf5(path: pathlib.Path) -> dict[str, _Variable]:
-    try:
-        import h5py
-    except ImportError:
-        raise ImportError(
-            f"{path} is netCDF-4, which is read with h5py. Install it with pip install 'rarehmm[paper]'."
-        ) from None
+    import h5py
+
     try:
         with h5py.File(path) as file:
             return _pick(file, lambda variable: variable.attrs.get("units", ""))

@@ -1,0 +1,61 @@
+"""ArviZ, 0.23 or 1.x: the only place that knows which of them is installed.
+
+From 1.0 on draws are a DataTree of xarray instead of an InferenceData, and some functions moved or want more arguments.
+"""
+
+import importlib
+import warnings
+from pathlib import Path
+from typing import Any
+
+from rarehmm.series import Array
+
+ENGINE = "h5netcdf"
+
+
+def arviz() -> Any:
+    """ArviZ, heavy: loaded only where it is used."""
+    with warnings.catch_warnings():  # 0.23 announces its next major version
+        warnings.simplefilter("ignore", FutureWarning)
+        return importlib.import_module("arviz")
+
+
+def is_new() -> bool:
+    return int(arviz().__version__.split(".")[0]) >= 1
+
+
+def effective_size(x: Array, method: str = "bulk") -> float:
+    """Effective number of draws (chains, n), of the ``bulk`` or of the ``tail`` (Vehtari et al. 2021)."""
+    more = {"prob": (0.05, 0.95)} if method == "tail" else {}
+    return float(arviz().ess(x, method=method, **more))
+
+
+def r_hat(x: Array) -> float:
+    """Rank-normalised R-hat of draws (chains, n)."""
+    return float(arviz().rhat(x))
+
+
+def tail_index(log_weights: Array) -> float:
+    """Shape k of a generalised Pareto law in the tail of importance weights (Vehtari et al. 2024)."""
+    if is_new():
+        return float(importlib.import_module("arviz_stats.base").array_stats.psislw(log_weights)[1])
+    return float(arviz().psislw(log_weights)[1])
+
+
+def inference_data(
+    draws: dict[str, Array], dims: dict[str, list[str]], coords: dict[str, Any], attributes: dict[str, str]
+) -> Any:
+    """Draws (chains, n, ...) by name as InferenceData or DataTree, with a group ``posterior``."""
+    if is_new():
+        about = {"posterior": attributes, "/": attributes}
+        return arviz().from_dict({"posterior": draws}, dims=dims, coords=coords, attrs=about)
+    return arviz().from_dict(posterior=draws, dims=dims, coords=coords, attrs=attributes, posterior_attrs=attributes)
+
+
+def write_netcdf(data: Any, path: str | Path) -> None:
+    data.to_netcdf(path, engine=ENGINE)
+
+
+def read_posterior(path: str | Path) -> Any:
+    """The group ``posterior`` of a netCDF file, in memory."""
+    return arviz().from_netcdf(path, engine=ENGINE).posterior.load()
