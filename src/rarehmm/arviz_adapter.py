@@ -4,6 +4,7 @@ From 1.0 on draws are a DataTree of xarray instead of an InferenceData, and some
 """
 
 import importlib
+import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,11 @@ def r_hat(x: Array) -> float:
 def tail_index(log_weights: Array) -> float:
     """Shape k of a generalised Pareto law in the tail of importance weights (Vehtari et al. 2024)."""
     if is_new():
-        return float(importlib.import_module("arviz_stats.base").array_stats.psislw(log_weights)[1])
+        stats = importlib.import_module("arviz_stats.base").array_stats
+        try:
+            return float(stats.psislw(-log_weights)[1])  # it takes log likelihoods, of which weights are the inverse
+        except ValueError:  # a tail of equal weights has no shape
+            return math.inf
     return float(arviz().psislw(log_weights)[1])
 
 
@@ -58,4 +63,7 @@ def write_netcdf(data: Any, path: str | Path) -> None:
 
 def read_posterior(path: str | Path) -> Any:
     """The group ``posterior`` of a netCDF file, in memory."""
-    return arviz().from_netcdf(path, engine=ENGINE).posterior.load()
+    data = arviz().from_netcdf(path, engine=ENGINE)
+    found = data.posterior.load()
+    data.close()
+    return found
