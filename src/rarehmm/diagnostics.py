@@ -90,11 +90,14 @@ def windows_needed(sampler: Baoab, noise_of_one: float, allowed: float = 0.1) ->
 def check_noise(sampler: Baoab, noise_of_one: float, size: int) -> Check:
     excess = inflation(sampler, noise_of_one / size)
     words = "excess of the variance from the noise of the gradient"
-    return Check("gradient noise", excess, excess <= 0.12, words if excess <= 0.12 else f"{words}: use more windows")
+    good = excess <= 0.12
+    return Check("gradient noise", excess, good, words if good else f"{words}: use another method, such as 'auto'")
 
 
 def check_buffer(bias: float) -> Check:
-    words = "whitened gradient that the buffer leaves out" + ("" if bias < 0.05 else ": use a longer buffer")
+    words = "whitened gradient that the buffer leaves out" + (
+        "" if bias < 0.05 else ": use another method, such as 'auto'"
+    )
     return Check("buffer bias", bias, bias < 0.05, words)
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import time
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,6 +57,8 @@ class RareHMM(BaseEstimator):
         row with other known values must be known as a whole.  States keep the places that this gives them.
     init : Parameters, labels (T,) or RareHMM, default None
         Where to start: None finds states in the data.
+    rare_share : float, default 0.05
+        Share of the observations below which a state may be called rare: what takes more of the time is no event.
     n_average : int, default 20
         Draws of the posterior over which predictions are averaged; 0: predictions use its mean, which takes one pass.
     n_jobs : int, default None
@@ -106,6 +109,7 @@ class RareHMM(BaseEstimator):
         startprob: npt.ArrayLike | None = None,
         fixed: Mapping[str, npt.ArrayLike] | None = None,
         init: Any = None,
+        rare_share: float = 0.05,
         n_average: int = 20,
         n_jobs: int | None = None,
         random_state: Any = 0,
@@ -119,6 +123,7 @@ class RareHMM(BaseEstimator):
         self.startprob = startprob
         self.fixed = fixed
         self.init = init
+        self.rare_share = rare_share
         self.n_average = n_average
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -131,6 +136,8 @@ class RareHMM(BaseEstimator):
         ``X``: (T,), (T, D), pandas, a memory map or a list of sequences; ``lengths`` of the sequences in one array.
         """
         began = time.perf_counter()
+        if not 0 < self.rare_share <= 1:
+            raise ValueError(f"rare_share is {self.rare_share!r}; it must lie between 0 and 1.")
         series = as_series(X, lengths)
         refuse_lengths(y, series)
         family = self._family(series.n_columns)
@@ -146,7 +153,10 @@ class RareHMM(BaseEstimator):
             )  # fmt: skip
             self.posterior_ = Posterior.of(found)
             watch("what the states are", 0, 0)
-            self.regimes_ = judge_states(self.posterior_.model, self.posterior_.mean, series, threads=self.n_jobs)
+            point = found.mode.model.unpack(found.mode.theta)
+            self.regimes_ = judge_states(
+                found.mode.model, point, series, rare_share=self.rare_share, threads=self.n_jobs
+            )
         self.n_features_in_ = series.n_columns
         logger.info(
             "%s in %.1f s by %s. %s", series, time.perf_counter() - began, self.posterior_.method, self.verdict_
@@ -281,6 +291,13 @@ class RareHMM(BaseEstimator):
         """
         series = self._series(X, lengths)
         rare = self._rare(states)
+        if len(rare) == 0:
+            warnings.warn(
+                "no state is called rare (see regimes_), so that there are no events; name states: states=[...], or "
+                "fit with a larger rare_share.",
+                UserWarning,
+                stacklevel=2,
+            )
         probabilities = (self.filter_proba if causal else self.predict_proba)(series)
         return event_table(series, probabilities, rare, threshold=threshold, gap=gap, shortest=shortest)
 

@@ -18,7 +18,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rarehmm.diagnostics import Check, check_buffer, check_gradients, check_states, check_weights, rows, verdict
+from rarehmm.diagnostics import (
+    Check,
+    check_buffer,
+    check_gradients,
+    check_mixing,
+    check_states,
+    check_weights,
+    mixing,
+    rows,
+    verdict,
+)
 from rarehmm.importance import (
     GammaRows,
     Roots,
@@ -41,9 +51,10 @@ from rarehmm.methods import (
     by_variational,
     moved,
     named,
+    pilot_pool,
     shortest_buffer,
 )
-from rarehmm.mode import Mode, find_mode, renamed
+from rarehmm.mode import Mode, find_mode, in_order, renamed
 from rarehmm.model import Model, Parameters
 from rarehmm.points import Points
 from rarehmm.progress import Watch, silent
@@ -100,14 +111,15 @@ def infer(
     all data in each step; "laplace" is the Gaussian at the mode, "vi" the one closest to the posterior, "map" the mode
     alone; "tass" and "sgld" are the paper's sampler, with targeted windows and with windows by chance.
 
-    Without a ``start`` states are found in the data.  A posterior that is not to be trusted comes with a warning.
-    ``watch(stage, done, total)`` is told of the progress.
+    Without a ``start`` states are found in the data.  States are in ascending order of the parameter that tells them
+    apart best, the mean where means differ; those that something known tells apart keep their places.  A posterior that
+    is not to be trusted comes with a warning.  ``watch(stage, done, total)`` is told of the progress.
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; it must be one of {', '.join(METHODS)}.")
     if not 1 <= wanted < np.inf:
         raise ValueError(f"wanted is {wanted}; the number of effective draws must be finite, and 1 at least.")
-    mode = find_mode(model, series, start, threads=threads, watch=watch)
+    mode = in_order(find_mode(model, series, start, threads=threads, watch=watch))
     job = Job(rng, mode, series, wanted, threads, watch)
     if method == "map":
         theta = named(mode, mode.theta[None, None])
@@ -130,8 +142,9 @@ def infer(
     )  # states not renamed: it would show
     about = [check_states(mode, series, threads), *gradients]
     if found.method != "stacked":
-        words = "modes of nearly the same height seen besides this one" + (": not sampled" if mode.others else "")
-        about.append(Check("second modes", float(len(mode.others)), not mode.others, words))
+        others = found.mode.others
+        words = "modes of nearly the same height seen besides this one" + (": not sampled" if others else "")
+        about.append(Check("second modes", float(len(others)), not others, words))
     found = found._replace(theta=named(mode, found.theta), checks=[*found.checks, *about])
     if not all(c.good for c in found.checks):
         warnings.warn(found.verdict, RuntimeWarning, stacklevel=2)
@@ -149,11 +162,16 @@ def by_rule(job: Job, forced: bool) -> Inference:
     longest = int(np.diff(series.bounds).max())
     if forced or (share >= NEARLY_GAUSSIAN and mode.curved and longest >= 3):
         windows, frozen, bias = shortest_buffer(job)
-        if forced or bias < 0.05:
-            why[0] += ": chains on windows"
-            draws, checks = by_chain(job, windows, frozen)
-            return Inference(mode, draws, "chain", why, [near, check_buffer(bias), *checks])
-        why.append(f"no buffer up to {BUFFERS[-1]} passes its test (bias {bias:.2g})")
+        buffer = check_buffer(bias)
+        if forced or buffer.good:
+            pool, noise = pilot_pool(job, windows, frozen)
+            if forced or noise.good:
+                why[0] += ": chains on windows"
+                draws, checks = by_chain(job, pool)
+                return Inference(mode, draws, "chain", why, [near, buffer, noise, *checks])
+            why.append(f"windows leave too much to chance ({noise.value:.2g} of the variance)")
+        else:
+            why.append(f"no buffer up to {BUFFERS[-1]} passes its test (bias {bias:.2g})")
     if roots.points.short:
         why.append("the series is short: Hamiltonian Monte Carlo on all data")
     else:
@@ -183,14 +201,16 @@ def of_weights(job: Job, weighted: Weighted, why: list[str], checks: list[Check]
 def stacked(job: Job) -> Inference:
     """Several modes of nearly the same height: draws around each, put together by evidence.
 
-    On a short series by Hamiltonian Monte Carlo, else by importance sampling.  (Where chains get from one mode to the
-    other, all have the same law, and it does not matter how they are put together.)
+    On a short series by Hamiltonian Monte Carlo, else by importance sampling.  Where all chains get from one mode to
+    the other, they have the same law, and nothing needs to be put together.
     """
     rng, mode, series, wanted, threads, watch = job
     watch("several modes", 0, 0)
     modes = [mode, *(find_mode(mode.model, series, c.parameters, threads=threads) for c in mode.others)]
     short = Points(mode.model, series).short
     found = [(by_hmc_with_evidence if short else by_weights)(job._replace(mode=m)) for m in modes]
+    if short and (one := one_law(job, modes, [draws for draws, _, _ in found])) is not None:
+        return one
     logs = np.array([evidence for _, evidence, _ in found])
     shares = np.exp(logs - np.logaddexp.reduce(logs))
     warnings.warn(
@@ -200,19 +220,35 @@ def stacked(job: Job) -> Inference:
         stacklevel=3,
     )
     counts = np.round(shares * max(100, 2 * wanted)).astype(int)
-    drawn = [theta[rng.permutation(len(theta))[:n]] for (theta, _, _), n in zip(found, counts, strict=True)]
+    flat = [draws.reshape(-1, draws.shape[-1]) for draws, _, _ in found]
+    drawn = [theta[rng.permutation(len(theta))[:n]] for theta, n in zip(flat, counts, strict=True)]
     parts = [moved(mode.model, m.model, theta) for m, theta in zip(modes, drawn, strict=True) if len(theta) > 0]
     checks = [c for (_, _, each), share in zip(found, shares, strict=True) if share > 0.01 for c in each]
-    modes_check = Check("second modes", float(1 - shares.max()), True, "posterior mass outside the largest mode")
+    outside = float(1 - shares.max())
+    note = "the posterior has several modes: means of parameters lie between them" if outside > 0.01 else ""
+    modes_check = Check("second modes", outside, True, "posterior mass outside the largest mode", note)
     how = "Hamiltonian Monte Carlo" if short else "importance sampling"
     why = [f"{len(modes)} modes within 10 of the log posterior: {how} around each, stacked by evidence"]
     return Inference(mode, rng.permutation(np.concatenate(parts))[None], "stacked", why, [modes_check, *checks])
 
 
+def one_law(job: Job, modes: list[Mode], found: list[Array]) -> Inference | None:
+    """Chains (chains, n, d) from several modes as one, if they agree wherever they started; else None."""
+    size = min(draws.shape[1] for draws in found)
+    parts = [moved(job.mode.model, m.model, draws[:, :size]) for m, draws in zip(modes, found, strict=True)]
+    draws = np.concatenate(parts)
+    mixed = mixing(named(job.mode, draws))
+    if (mixed.r_hat > mixed.limit).any():
+        return None
+    why = [f"chains from {len(modes)} starting points get from each to the other: Hamiltonian Monte Carlo on all data"]
+    checks = check_mixing(mixed, job.mode.model.component_names, job.wanted)
+    return Inference(job.mode._replace(others=[]), draws, "hmc", why, checks)
+
+
 def by_weights(job: Job) -> tuple[Array, float, list[Check]]:
-    """Draws (n, d) around a mode by importance sampling, the log evidence and the checks."""
+    """Draws (1, n, d) around a mode by importance sampling, the log evidence and the checks."""
     found = adaptive_importance(job.rng, Roots(job.mode, job.series, job.threads), job.wanted)
-    draws = found.resample(job.rng, max(100, round(2 * job.wanted)))
+    draws = found.resample(job.rng, max(100, round(2 * job.wanted)))[None]
     return draws, found.evidence, check_weights(found, job.wanted)
 
 
@@ -220,4 +256,4 @@ def by_hmc_with_evidence(job: Job) -> tuple[Array, float, list[Check]]:
     """The same by Hamiltonian Monte Carlo."""
     draws, checks = by_hmc(job)
     flat, points = draws.reshape(-1, draws.shape[-1]), Points(job.mode.model, job.series, job.threads)
-    return flat, bridge_evidence(job.rng, job.mode, points, renamed(job.mode, flat)), checks
+    return draws, bridge_evidence(job.rng, job.mode, points, renamed(job.mode, flat)), checks

@@ -323,7 +323,7 @@ def splits(model: Model, fit: Parameters, series: Series) -> list[IntArray]:
 def main_direction(y: Array) -> Callable[[Array], Array]:
     """How far rows lie from the middle of the rows y (n, D) along the direction in which these vary most, in units of
     the columns' standard deviations."""
-    scale = np.maximum(y.std(0), 1e-300)
+    scale = np.where(y.std(0) > 0, y.std(0), 1.0)
     _, _, axes = np.linalg.svd(np.cov((y / scale).T).reshape(y.shape[1], -1))
     middle = np.median((y / scale) @ axes[0])
     return lambda rows: np.asarray((rows / scale) @ axes[0] - middle)

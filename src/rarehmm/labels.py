@@ -26,7 +26,7 @@ def kmeans_centres(y: Array, K: int) -> Array:
     """
     values, counts = np.unique(y, return_counts=True)
     if len(values) < K:
-        raise ValueError(f"y has {len(values)} different values and {K} clusters are asked for; use fewer.")
+        raise ValueError(f"y has {len(values)} different values, too few for {K} states; use fewer states.")
     if len(values) > BINS:
         edges = np.linspace(values[0], values[-1], BINS + 1)
         bins = np.minimum(np.searchsorted(edges, y, side="right") - 1, BINS - 1)
@@ -91,7 +91,7 @@ def clusters(y: Array, K: int, sample: int | None = None) -> IntArray:
     scaled = y / np.where(spread > 0, spread, 1.0)
     some, rng = spaced(scaled, sample), np.random.default_rng(0)
     if (different := len(np.unique(some, axis=0))) < K:
-        raise ValueError(f"y has {different} different values and {K} clusters are asked for; use fewer.")
+        raise ValueError(f"y has {different} different values, too few for {K} states; use fewer states.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # an empty cluster: another start does better
         tries = [kmeans2(some, K, minit="++", rng=rng)[0] for _ in range(STARTS)]

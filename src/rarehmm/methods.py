@@ -77,11 +77,11 @@ def by_variational(job: Job) -> Sampled:
     """Draws from the Gaussian that is closest to the posterior, on the windows and control variates of ``by_chain``."""
     job.watch("variational inference", 0, 0)
     windows, frozen, bias = shortest_buffer(job)
-    pool, _ = pilot_pool(job, windows, frozen)
+    pool, noise = pilot_pool(job, windows, frozen)
     scale = float(np.median(np.linalg.norm(job.mode.factor, axis=1)))
     found = gaussian_approximation(job.rng, job.mode.model, pool, job.mode.theta, 20_000, scale=scale)
     draws, checks = gaussian_draws(job, found.mean, found.factor)
-    return draws, [check_buffer(bias), *checks]
+    return draws, [check_buffer(bias), noise, *checks]
 
 
 def gaussian_draws(job: Job, mean: Array, factor: Array, chains: int = 4) -> Sampled:
@@ -163,13 +163,14 @@ def shortest_buffer(job: Job) -> tuple[Windows, Frozen, float]:
     return windows, frozen, bias
 
 
-def pilot_pool(job: Job, windows: Windows, frozen: Frozen) -> tuple[Pool, float]:
-    """Windows by a pilot design, as many a step as the noise of the gradient asks for; and that noise of one window."""
+def pilot_pool(job: Job, windows: Windows, frozen: Frozen) -> tuple[Pool, Check]:
+    """Windows by a pilot design, as many a step as the noise of the gradient asks for, and whether that is enough."""
     rng, mode, series, _, threads, _ = job
     design = pilot(rng, mode, series, windows, frozen, threads=threads)
     noise = largest_noise(job, windows, frozen, design)
     size, memory = windows_needed(Baoab(), noise), MEMORY if series.in_memory else FAR
-    return Pool(mode.model, series, windows, design, size, frozen=frozen, memory=memory), noise
+    pool = Pool(mode.model, series, windows, design, size, frozen=frozen, memory=memory)
+    return pool, check_noise(Baoab(), noise, size)
 
 
 def largest_noise(job: Job, windows: Windows, frozen: Frozen, design: Design, points: int = 4) -> float:
@@ -178,11 +179,10 @@ def largest_noise(job: Job, windows: Windows, frozen: Frozen, design: Design, po
     return float(np.mean([np.linalg.eigvalsh(noise_of_one_window(c, design))[-1] for c in changes]))
 
 
-def by_chain(job: Job, windows: Windows, frozen: Frozen, chains: int = 4) -> Sampled:
-    """BAOAB on windows with control variates, by a pilot design."""
+def by_chain(job: Job, pool: Pool, chains: int = 4) -> Sampled:
+    """BAOAB on windows with control variates."""
     rng, mode, _, wanted, threads, watch = job
-    sampler, move = Baoab(), partial(run, rng, Baoab(), mode.model, mode=mode, threads=threads)
-    pool, noise = pilot_pool(job, windows, frozen)
+    move = partial(run, rng, Baoab(), mode.model, mode=mode, threads=threads)
     here = mode.theta + 1.5 * rng.standard_normal((chains, len(mode.theta))) @ mode.factor.T
     first = move(pool, here, 100)
     draws, steps = first, max(200, round(9 * wanted / chains))
@@ -193,8 +193,7 @@ def by_chain(job: Job, windows: Windows, frozen: Frozen, chains: int = 4) -> Sam
         mixed = mixing(named(mode, draws))
         if more.shape[1] < steps // 2 or mixed.bulk.min() >= wanted:
             break
-    together = check_mixing(mixed, mode.model.component_names, wanted)
-    return draws, [check_noise(sampler, noise, pool.size), *together]
+    return draws, check_mixing(mixed, mode.model.component_names, wanted)
 
 
 # ---------------------------------------------------------------- the paper

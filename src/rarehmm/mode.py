@@ -4,12 +4,13 @@ EM finds the hill, Newton's method its top: the Hessian is needed anyway, as the
 """
 
 import warnings
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.optimize import OptimizeResult, minimize
+from scipy.optimize import OptimizeResult, linear_sum_assignment, minimize
 
 from rarehmm.em import Climb, bounded, climb, has_m_step, rows
 from rarehmm.initial import distance, find_states
@@ -17,6 +18,7 @@ from rarehmm.model import Model, Parameters
 from rarehmm.passes import log_posterior
 from rarehmm.progress import Watch, silent
 from rarehmm.series import Array, BoolArray, IntArray, Series
+from rarehmm.transitions import AdditiveLogRatio
 
 CLOSE = 1e-3  # whitened gradient below which a point is the mode
 
@@ -70,24 +72,31 @@ def told_of_climb(watch: Watch, steps: int, step: int, _: float) -> None:
     watch("climbing to the mode", step, steps)
 
 
+# ---------------------------------------------------------------- names and order of states
 def naming(mode: Mode) -> tuple[int, IntArray]:
     """The parameter that tells the states of a mode apart best, by gaps in standard deviations, and their order by it.
 
-    The posterior does not change when states are renamed; the half (sixth, ...) of it in which they have this order is
-    all there is to know.  States that something known tells apart keep their names.
+    States that something known tells apart keep their places.
     """
     model, K = mode.model, mode.model.n_states
-    values, spread = model.spread(mode.theta), np.zeros(len(model.vector))
-    spread[model.free] = np.linalg.norm(mode.factor, axis=1)
+    values, spread = components(mode)
     best, gap = 0, -1.0
     for i in range(len(model.family.parameters)):
-        mine = slice(i * K, (i + 1) * K)
-        order = by_value(model, values[mine])
-        x, sd = values[mine][order], spread[mine][order]
+        order = by_value(model, values[i])
+        x, sd = values[i][order], spread[i][order]
         least = min(least_gap(x[group], sd[group]) for group in model.alike)
         if least > gap:
             best, gap = i, least
-    return best, by_value(model, values[best * K : (best + 1) * K])
+    return best, by_value(model, values[best]) if K > 1 else np.zeros(1, dtype=np.int64)
+
+
+def components(mode: Mode) -> tuple[Array, Array]:
+    """Emission parameters (P, K) of a mode, as they are sampled, and their standard deviations, 0 where known."""
+    model, K = mode.model, mode.model.n_states
+    spread = np.zeros(len(model.vector))
+    spread[model.free] = np.linalg.norm(mode.factor, axis=1)
+    size = K * len(model.family.parameters)
+    return model.spread(mode.theta)[:size].reshape(-1, K), spread[:size].reshape(-1, K)
 
 
 def least_gap(x: Array, sd: Array) -> float:
@@ -104,29 +113,78 @@ def by_value(model: Model, values: Array) -> IntArray:
     return order
 
 
+def in_order(mode: Mode) -> Mode:
+    """The same mode with its states in the order of ``naming``."""
+    order = naming(mode)[1]
+    model, K = mode.model, mode.model.n_states
+    if np.array_equal(order, np.arange(K)):
+        return mode
+    coordinates: Any = model.coordinates
+    place = np.argsort(order)  # where each state goes
+    reference = tuple(int(k) for k in place[coordinates.references(K)[order]])
+    new = replace(model, coordinates=AdditiveLogRatio(reference))
+    at = {name: i for i, name in enumerate(places(model))}
+    # the new component (i, k) of an emission is the old one of state order[k]; so for both states of a transition
+    from_old = [at[kind, order[j] if kind == "row" else j, int(order[k])] for kind, j, k in places(new)]
+    hessian = mode.hessian[np.ix_(from_old, from_old)]
+    factor, curved = metric(hessian)
+    return mode._replace(model=new, theta=mode.theta[from_old], hessian=hessian, factor=factor, curved=curved)
+
+
+def places(model: Model) -> list[tuple[str, int, int]]:
+    """What each component of theta is: ("phi", parameter, state) or ("row", from, to)."""
+    K, P = model.n_states, len(model.family.parameters)
+    every = [("phi", i, k) for i in range(P) for k in range(K)]
+    every += [("row", int(j), int(k)) for j, k in zip(*model.coordinates.free(K), strict=True)]
+    return [every[i] for i in model.free]
+
+
+def names(mode: Mode, theta: Array) -> IntArray:
+    r"""For each of the points theta (n, d), which of its states (n, K) is most like each state of the mode.
+
+    The assignment that minimises :math:`\sum_k \sum_i (x_{ij} - m_{ik})^2 / s_{ik}^2` over the emission parameters: a
+    state that is known badly may wander past another one without taking its name.
+    """
+    model, K = mode.model, mode.model.n_states
+    centre, spread = components(mode)
+    x = model.spread(theta)[:, : centre.size].reshape(-1, *centre.shape)  # (n, P, K)
+    scale = np.where(spread > 0, spread, 1.0)
+    far = (((x[..., :, None] - centre[:, None, :]) / scale[:, None, :]) ** 2).sum(1)  # (n, of the point, of the mode)
+    out = np.tile(np.arange(K), (len(x), 1))
+    for group in model.alike:
+        mine = far[:, group[:, None], group]
+        clear = (mine.argmin(1) == np.arange(len(group))).all(1)
+        for n in np.nonzero(~clear)[0]:
+            rows, columns = linear_sum_assignment(mine[n])
+            out[n, group[columns]] = group[rows]
+    return out
+
+
 def has_names(mode: Mode, theta: Array) -> BoolArray:
-    """Which of the points theta (n, d) have their states named as at the mode; all, where names matter."""
-    i, order = naming(mode)
-    K = mode.model.n_states
-    values = mode.model.spread(theta)[:, i * K : (i + 1) * K]
-    ordered = [(np.diff(values[:, order[group]], axis=1) >= 0).all(1) for group in mode.model.alike]
-    return np.asarray(np.all(ordered, axis=0))
+    """Which of the points theta (n, d) have their states named as at the mode; all, where names matter.
+
+    The posterior does not change when states are renamed; the half (sixth, ...) of it that has these names is all there
+    is to know.
+    """
+    return np.asarray((names(mode, theta) == np.arange(mode.model.n_states)).all(1))
 
 
 def renamed(mode: Mode, theta: Array) -> Array:
-    """Draws theta (n, d) with their states named as at the mode (``naming``); where names matter, as they are."""
-    i, order = naming(mode)
-    K = mode.model.n_states
-    values = mode.model.spread(theta)[:, i * K : (i + 1) * K]
+    """Draws theta (n, d) with their states named as at the mode; where names matter, as they are."""
+    order = names(mode, theta)
+    moves = (order != np.arange(mode.model.n_states)).any(1)
     theta = theta.copy()
-    for n in np.nonzero(~has_names(mode, theta))[0]:
-        phi, transition = mode.model.unpack_all(theta[n])
-        new = np.empty(K, dtype=np.int64)
-        new[order] = by_value(mode.model, values[n])
-        theta[n] = mode.model.pack_all(phi[new], transition[np.ix_(new, new)])
+    theta[moves] = mode.model.pack_all(*reordered(*mode.model.unpack_all(theta[moves]), order[moves]))
     return theta
 
 
+def reordered(phi: Array, transition: Array, order: IntArray) -> tuple[Array, Array]:
+    """Parameters (..., K, P) and matrices (..., K, K) with state k what state order[..., k] was."""
+    rows = np.take_along_axis(transition, order[..., :, None], axis=-2)
+    return np.take_along_axis(phi, order[..., None], axis=-2), np.take_along_axis(rows, order[..., None, :], axis=-1)
+
+
+# ---------------------------------------------------------------- climbing
 def newton(
     model: Model, series: Series, theta: Array, value: float, factor: Array, threads: int | None, steps: int = 5
 ) -> tuple[Array, float]:

@@ -275,7 +275,8 @@ class Model:
         """theta (..., d) of many points at once, ``phi`` (..., K, P) and ``transition`` (..., K, K)."""
         values = np.swapaxes(np.where(self.as_logs, np.log(np.where(self.as_logs, phi, 1.0)), phi), -1, -2)
         happens = np.where(self.known.allowed, transition, 1.0)  # what never happens is no part of theta
-        every = [values.reshape(*values.shape[:-2], -1), self.coordinates.pack(happens)]
+        flat = values.reshape(*values.shape[:-2], phi.shape[-1] * phi.shape[-2])
+        every = [flat, self.coordinates.pack(happens)]
         return np.concatenate(every, axis=-1)[..., self.free]
 
     def unpack(self, theta: Array) -> Parameters:

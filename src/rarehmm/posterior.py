@@ -15,9 +15,9 @@ from rarehmm.arviz_adapter import effective_size, inference_data, r_hat, read_po
 from rarehmm.diagnostics import Check, verdict
 from rarehmm.emissions import families
 from rarehmm.inference import Inference
-from rarehmm.mode import naming
+from rarehmm.mode import reordered
 from rarehmm.model import Model, Parameters, Priors
-from rarehmm.series import Array, IntArray
+from rarehmm.series import Array
 from rarehmm.transitions import stationary
 
 FORMAT = 1  # of saved files
@@ -37,15 +37,7 @@ def in_order(model: Model, theta: Array, parameter: int = 0) -> Draws:
     does not change when states are renamed, so each draw may be renamed on its own.
     """
     phi, transition = model.unpack_all(theta)
-    return reordered(Draws(phi, transition), np.argsort(phi[..., parameter], axis=-1, kind="stable"))
-
-
-def reordered(draws: Draws, order: IntArray) -> Draws:
-    """Draws with state k what state order[..., k] was."""
-    rows = np.take_along_axis(draws.transition, order[..., :, None], axis=-2)
-    return Draws(
-        np.take_along_axis(draws.phi, order[..., None], axis=-2), np.take_along_axis(rows, order[..., None, :], axis=-1)
-    )
+    return Draws(*reordered(phi, transition, np.argsort(phi[..., parameter], axis=-1, kind="stable")))
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,11 +79,9 @@ class Posterior:
 
     @classmethod
     def of(cls, found: Inference) -> "Posterior":
-        """The posterior that ``infer`` found, its states in order (as given, where something tells them apart)."""
+        """The posterior that ``infer`` found."""
         model = found.mode.model
-        draws = Draws(*model.unpack_all(found.theta))
-        draws = reordered(draws, np.broadcast_to(naming(found.mode)[1], draws.phi.shape[:-1]))
-        return cls(model, *draws, found.method, found.why, found.checks)
+        return cls(model, *model.unpack_all(found.theta), found.method, found.why, found.checks)
 
     # ------------------------------------------------------------ what people report
     @property

@@ -36,7 +36,9 @@ class Regime(NamedTuple):
     words: str
 
 
-def judge_states(model: Model, parameters: Parameters, series: Series, *, threads: int | None = None) -> list[Regime]:
+def judge_states(
+    model: Model, parameters: Parameters, series: Series, *, rare_share: float = RARE, threads: int | None = None
+) -> list[Regime]:
     """What each state of a fit is; of a long series, seen on a sample that keeps its surprising stretches.
 
     Rare states must be worth their price.  The least worthy is taken out as long as one is not, and the others are
@@ -45,7 +47,7 @@ def judge_states(model: Model, parameters: Parameters, series: Series, *, thread
     seen = series
     if len(series) > 2 * SAMPLE and model.n_states > 1:
         seen = sample(series, most_surprising(*without(model, parameters, None), series, threads), SAMPLE)
-    found = collapsed(model, parameters, series, seen, threads=threads)
+    found = collapsed(model, parameters, series, seen, rare_share=rare_share, threads=threads)
     left = [one.state for one in found if one.kind != "empty"]  # states of the smaller and smaller fit
     for k in [one.state for one in found if one.kind == "empty"][::-1]:
         model, parameters = without(model, parameters, k)
@@ -65,7 +67,13 @@ def judge_states(model: Model, parameters: Parameters, series: Series, *, thread
 
 
 def collapsed(
-    model: Model, parameters: Parameters, series: Series, seen: Series | None = None, *, threads: int | None = None
+    model: Model,
+    parameters: Parameters,
+    series: Series,
+    seen: Series | None = None,
+    *,
+    rare_share: float = RARE,
+    threads: int | None = None,
 ) -> list[Regime]:
     """What each state is by its observations alone; ``seen``: a part of the series on which states are told apart."""
     counts = expectations(model, parameters, series, with_statistics=True, threads=threads).counts
@@ -85,7 +93,7 @@ def collapsed(
             kind, words = "outlier", f"it sits on {count:.1f} observations: an outlier, or too rare to tell"
         elif others:
             kind, words = "twin", f"the data do not tell it from state {others[0]}. Use fewer states"
-        elif share[k] < RARE:
+        elif share[k] < rare_share:
             kind = "rare"
         found.append(Regime(k, float(share[k]), float(count), float(1 / max(1 - stay[k], 1e-300)), kind, words))
     return found

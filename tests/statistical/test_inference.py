@@ -256,7 +256,8 @@ def test_an_interrupted_chain_is_not_called_good(monkeypatch):
     windows, frozen, _ = methods.shortest_buffer(job)
 
     monkeypatch.setattr(methods, "run", lambda *args, **more: rh.run(*args, **more)[:, :50])  # as Ctrl-C would
-    draws, checks = methods.by_chain(job._replace(rng=np.random.default_rng(0)), windows, frozen)
+    pool, _ = methods.pilot_pool(job, windows, frozen)
+    draws, checks = methods.by_chain(job._replace(rng=np.random.default_rng(0)), pool)
     assert draws.shape[1] == 50
     assert not all(c.good for c in checks)
 
@@ -266,6 +267,25 @@ def test_chains_that_are_stuck_apart_do_not_agree():
     assert check_mixing(mixing(draws), ["x"], 10.0)[1].good
     draws[8:] += 1.0
     assert not check_mixing(mixing(draws), ["x"], 10.0)[1].good
+
+
+@pytest.mark.jit
+def test_chains_that_walk_from_one_mode_to_the_other_are_one_posterior(monkeypatch):
+    """Nothing is stacked, and nobody is warned of two modes."""
+    model, series = simulated(4.0, 1500)
+    mode = find_mode(model, series)
+    far = mode.model.unpack(mode.theta + 0.8 * mode.factor.sum(1))
+    other = mode._replace(others=[rh.climb(model, series, far, steps=2)])
+    real = inference.find_mode
+
+    def found_with_another(model, series, start=None, **more):
+        return other if start is None else real(model, series, start, **more)
+
+    monkeypatch.setattr(inference, "find_mode", found_with_another)
+    found = infer(np.random.default_rng(0), model, series, wanted=200)
+    assert found.method == "hmc"
+    assert "2 starting points" in found.why[0]
+    assert all(c.good for c in found.checks)
 
 
 @pytest.mark.jit

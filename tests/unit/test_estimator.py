@@ -14,6 +14,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import rarehmm as rh
 from rarehmm import estimator
+from rarehmm.initial import main_direction
 
 pytestmark = pytest.mark.jit
 
@@ -171,3 +172,51 @@ def test_scikit_learn_accepts_it():
     failed = [(r["check_name"], r["exception"]) for r in found if r["status"] == "failed"]
     assert not failed
     assert sum(r["status"] == "passed" for r in found) >= 25
+
+
+@pytest.mark.jit
+def test_a_state_on_outliers_does_not_take_the_names_of_others():
+    """Its mean is known so badly that it passes those of the common states."""
+    rng = np.random.default_rng(3)
+    y = np.r_[rng.normal(0, 1, 1500), rng.normal(10, 1, 1500)]
+    y[700:703] = 8.0, 20.0, 40.0
+    hmm = rh.RareHMM(n_draws=300).fit(y)
+    mean, sd = hmm.posterior_.phi[..., 0], np.sqrt(hmm.posterior_.phi[..., 1])
+    assert (mean[..., 2] < mean[..., 1]).any()  # it does pass
+    np.testing.assert_allclose(mean.mean((0, 1))[:2], [0, 10], atol=0.15)
+    np.testing.assert_allclose(sd.mean((0, 1))[:2], 1, atol=0.1)
+    assert sd[..., :2].max() < 1.5
+
+
+@pytest.mark.jit
+def test_states_have_the_same_numbers_everywhere():
+    rng = np.random.default_rng(0)
+    y = np.r_[rng.normal(0, 1, 1500), rng.normal(10, 1, 1500)]
+    y[700] = 30.0
+    hmm = rh.RareHMM(3, n_draws=300, init=np.digitize(y, [5, 20])[::1] * 2 % 3).fit(y)  # states 0, 2, 1 by mean
+    (alone,) = [r.state for r in hmm.regimes_ if r.kind == "outlier"]
+    assert alone == np.argmax(hmm.means_) == 2
+    assert f"state {alone}: it sits on" in hmm.verdict_
+
+
+def test_equal_values_and_too_few_of_them():
+    with pytest.raises(ValueError, match="2 different values, too few for 3 states"):
+        rh.RareHMM().fit(np.r_[np.zeros(990), np.ones(10)])
+    assert np.isfinite(main_direction(np.ones((5, 2)))(np.arange(10.0).reshape(5, 2))).all()
+
+
+def test_what_counts_as_rare_is_a_setting():
+    y = rng_series()
+    few = rh.RareHMM(2, method="map", rare_share=1e-4).fit(y)
+    assert len(few.rare_states_) == 0
+    with pytest.warns(UserWarning, match="no state is called rare"):
+        assert len(few.rare_events(y)) == 0
+    assert rh.RareHMM(2, method="map", rare_share=0.2).fit(y).rare_states_.tolist() == [1]
+    with pytest.raises(ValueError, match="rare_share is 0; it must lie between 0 and 1"):
+        rh.RareHMM(2, rare_share=0).fit(y)
+
+
+def rng_series():
+    y = np.random.default_rng(0).normal(size=2000)
+    y[300:320] += 8
+    return y

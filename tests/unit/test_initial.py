@@ -195,5 +195,5 @@ def test_a_short_series_with_few_values_still_gets_its_states():
     series = rh.Series(np.array([0.0, 0, 1, 1, 0, 1, 5, 5]))
     model = rh.Model(rh.Poisson(), 3, rh.default_priors(rh.Poisson(), 3, series))
     assert find_states(model, series)[0].parameters.phi.shape == (3, 1)
-    with pytest.raises(ValueError, match="3 different values and 4 clusters"):
+    with pytest.raises(ValueError, match="3 different values, too few for 4 states"):
         find_states(rh.Model(rh.Poisson(), 4, model.priors), series)
