@@ -50,7 +50,7 @@ calibrate: $(VENV)/ready  ## the default rule beside exact references and over t
 finding: $(VENV)/ready  ## are rare states found, and only those (ten minutes); writes benchmarks/results
 	$(BIN)/python benchmarks/finding.py
 
-detection: $(VENV)/ready  ## solar flares beside a threshold and hmmlearn (three minutes); writes benchmarks/results
+detection: $(VENV)/ready  ## solar flares and NAB beside a threshold and hmmlearn (ten minutes); writes benchmarks/results
 	$(BIN)/python benchmarks/detection.py
 
 cost: $(VENV)/bench  ## what an effective draw costs, beside peers (a quarter of an hour); writes benchmarks/results

@@ -1,7 +1,7 @@
 """A run of about a second with a checkpoint, for processes that are killed."""
 
 import numpy as np
-from examples import model_of
+from small_models import model_of
 
 import rarehmm as rh
 from rarehmm import chains

@@ -18,7 +18,7 @@ from rarehmm.labels import from_labels
 from rarehmm.model import Model, Parameters, Priors, default_priors
 from rarehmm.passes import decode
 from rarehmm.posterior import Posterior
-from rarehmm.prediction import Forecast, Stream, forecast, log_score, state_probabilities, update
+from rarehmm.prediction import Forecast, Ready, Stream, forecast, log_score, state_probabilities, update
 from rarehmm.progress import progress_line
 from rarehmm.regimes import judge_states
 from rarehmm.replicas import check_replicas
@@ -288,6 +288,16 @@ class RareHMM(BaseEstimator):
         ``states``: those that count as rare, by default ``rare_states_``.  ``threshold``: of their probability
         together; .5 makes as few errors as can be, observation by observation.  Events closer than ``gap`` observations
         are one; those shorter than ``shortest`` are left out.  ``causal``: with what was known at the time.
+
+        >>> import numpy as np
+        >>> import pandas as pd
+        >>> y = pd.Series(np.random.default_rng(0).normal(size=2000))
+        >>> y.index = pd.date_range("2026-01-01", periods=2000, freq="min")
+        >>> y[700:705] += 9
+        >>> y[706:710] += 9
+        >>> RareHMM(2, method="map").fit(y).rare_events(y)[["start", "duration", "state"]]
+                        start  duration  state
+        0 2026-01-01 11:40:00        10      1
         """
         series = self._series(X, lengths)
         rare = self._rare(states)
@@ -312,7 +322,17 @@ class RareHMM(BaseEstimator):
         self, X: Any, horizon: int = 10, lengths: Any = None, *, states: npt.ArrayLike | None = None, size: int = 1000
     ) -> Forecast:
         """What comes after the last observation of ``X``: states, the probability of a rare one within 1, ..., horizon
-        steps with an interval, and ``size`` simulated continuations."""
+        steps with an interval, and ``size`` simulated continuations.
+
+        >>> import numpy as np
+        >>> y = np.random.default_rng(0).normal(size=2000)
+        >>> y[::100] += 9
+        >>> ahead = RareHMM(2, n_draws=200).fit(y).forecast(y, horizon=100)
+        >>> bool(ahead.low[-1] < ahead.event[-1] < ahead.high[-1])
+        True
+        >>> round(float(ahead.event[0]), 2)
+        0.01
+        """
         series, points = self._series(X, lengths), self._points()
         model = self._fitted().model
         last = [state_probabilities(model, [p], series, causal=True, threads=self.n_jobs)[-1] for p in points]
@@ -321,14 +341,34 @@ class RareHMM(BaseEstimator):
 
     def update(self, stream: Stream | None, y_new: npt.ArrayLike) -> Stream:
         """Where a stream stands after one more observation; None: it begins here.  ``stream.probability`` is that of
-        ``filter_proba``, ``stream.to_dict()`` plain data to keep."""
-        return update(self._fitted().model, self._points(), stream or Stream(), y_new)
+        ``filter_proba``, ``stream.to_dict()`` plain data to keep.
+
+        >>> import numpy as np
+        >>> y = np.random.default_rng(0).normal(size=2000)
+        >>> y[700:710] += 9
+        >>> hmm, stream = RareHMM(2, method="map").fit(y), None
+        >>> for value in (0.3, -1.1, 9.2):
+        ...     stream = hmm.update(stream, value)
+        >>> stream.seen, stream.probability.round(2)
+        (3, array([0., 1.]))
+        """
+        posterior, kept = self._fitted(), getattr(self, "_ready", None)
+        if kept is None or kept[:2] != (posterior, self.n_average):  # once, not for each observation
+            self._ready = kept = posterior, self.n_average, Ready.of(posterior.model, self._points())
+        return update(kept[2], stream or Stream(), y_new)
 
     def check(self, X: Any, lengths: Any = None) -> Fit:
         """Is the model wrong for this series?  Print it for the answer in words; ``checks`` has the numbers.
 
         Pseudo-residuals at the posterior mean, of one column (``rarehmm.residuals``), and posterior predictive checks,
         of 50 series simulated from draws of the posterior (``rarehmm.replicas``).
+
+        >>> import numpy as np
+        >>> y = np.random.default_rng(0).normal(size=2000)
+        >>> print(RareHMM(1, method="map").fit(y).check(y))
+        The model fits the series.
+        >>> print(RareHMM(1, method="map").fit(np.cumsum(y)).check(np.cumsum(y)))  # doctest: +ELLIPSIS
+        The model does not fit the series: correlated residuals 0.9...
         """
         posterior, series = self._fitted(), self._series(X, lengths)
         rng = np.random.default_rng(self.random_state)

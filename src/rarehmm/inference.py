@@ -114,6 +114,20 @@ def infer(
     Without a ``start`` states are found in the data.  States are in ascending order of the parameter that tells them
     apart best, the mean where means differ; those that something known tells apart keep their places.  A posterior that
     is not to be trusted comes with a warning.  ``watch(stage, done, total)`` is told of the progress.
+
+    >>> import numpy as np
+    >>> from rarehmm import Gaussian, Model, Posterior, Series, default_priors, infer
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.normal(size=5000)
+    >>> y[1000:1020] += 8
+    >>> series = Series(y)
+    >>> model = Model(Gaussian(), 2, default_priors(Gaussian(), 2, series))
+    >>> found = infer(rng, model, series, wanted=200)
+    >>> found.verdict
+    'Nothing speaks against this posterior.'
+    >>> Posterior.of(found).mean.phi.round()
+    array([[-0.,  1.],
+           [ 8.,  1.]])
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; it must be one of {', '.join(METHODS)}.")

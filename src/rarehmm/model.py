@@ -64,6 +64,18 @@ class Model:
         Values that are known, by the names of parameters and ``transition``, None where they are not:
         ``{"mean": [0, None], "transition": [[None, None], [1, 0]]}``.  A transition of 0 never happens; a row with
         other known values must be known as a whole.  Known values are no part of theta.
+
+    Examples
+    --------
+    >>> from rarehmm import Gaussian, Model, Series, default_priors
+    >>> series = Series([0.1, -0.3, 0.2, 9.8, 10.1, 0.0])
+    >>> model = Model(Gaussian(), 2, default_priors(Gaussian(), 2, series), fixed={"mean": [0, None]})
+    >>> model.component_names[:3]
+    ['mean[1]', 'log variance[0]', 'log variance[1]']
+    >>> point = model.parameters([[0.9, 0.1], [0.5, 0.5]], mean=[0, 10], variance=1)
+    >>> model.unpack(model.pack(point)).phi
+    array([[ 0.,  1.],
+           [10.,  1.]])
     """
 
     family: Family

@@ -61,6 +61,9 @@ def plot_series(series: Any, probabilities: Array | None = None, *, column: int 
     """A series, and underneath the probabilities (T, K) of its states, if given; readable at any length.
 
     Time is that of the index, where the data have one.  Returns the axes, one or two.
+
+    >>> axes = plot_series(np.random.default_rng(0).normal(size=100_000))
+    >>> axes.figure.savefig("series.png")  # doctest: +SKIP
     """
     series = series if isinstance(series, Series) else Series(series)
     y = np.concatenate([rows[:, column] for _, rows in series.strides()])

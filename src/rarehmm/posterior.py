@@ -58,6 +58,22 @@ class Posterior:
         What was checked; ``verdict`` is the whole in a sentence.
 
     States are in ascending order of the parameter that tells them apart best: the mean, where means differ.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rarehmm import Posterior, RareHMM
+    >>> y = np.random.default_rng(0).normal(size=2000)
+    >>> y[700:800] += 9
+    >>> found = RareHMM(2, n_draws=400).fit(y).posterior_
+    >>> found.summary().loc["mean[1]", ["mean", "sd"]].round(1).tolist()
+    [8.9, 0.1]
+    >>> import tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found.save(pathlib.Path(folder) / "fit.nc")
+    ...     again = Posterior.load(pathlib.Path(folder) / "fit.nc")
+    >>> bool((again.phi == found.phi).all())
+    True
     """
 
     model: Model

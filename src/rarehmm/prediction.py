@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
-from rarehmm.emissions import columns, constant, log_density, prepare
+from rarehmm.emissions import Family, columns, constant, log_density, prepare
 from rarehmm.model import Model, Parameters
 from rarehmm.passes import filter_states, log_likelihood, smooth
 from rarehmm.posterior import Draws
@@ -60,23 +60,38 @@ class Stream(NamedTuple):
         return np.asarray(self.law.mean(0))
 
 
-def update(model: Model, points: list[Parameters], stream: Stream, y: npt.ArrayLike) -> Stream:
+class Ready(NamedTuple):
+    """Points made ready for streams: the law of a first state (Z, K), transition matrices (Z, K, K), and what the
+    family prepares, arrays (Z, K)."""
+
+    family: Family
+    start: Array
+    transition: Array
+    constants: tuple[Array, ...]
+
+    @classmethod
+    def of(cls, model: Model, points: list[Parameters]) -> "Ready":
+        constants = np.array([[prepare(model.family, phi) for phi in point.phi] for point in points])
+        start, transition = np.array([p.start for p in points]), np.array([p.transition for p in points])
+        return cls(model.family, start, transition, tuple(np.moveaxis(constants, -1, 0)))
+
+
+def update(ready: Ready, stream: Stream, y: npt.ArrayLike) -> Stream:
     """The stream after one more observation, a number or D of them; NaN for one that is missing.
 
     K^2 operations for each point.  It says the same as ``state_probabilities(causal=True)`` on all of the series.
     """
     row = np.atleast_1d(np.asarray(y, dtype=float))
-    if row.shape != (columns(model.family),):
-        raise ValueError(f"y has shape {np.shape(y)}; one observation of {columns(model.family)} columns is needed.")
+    if row.shape != (columns(ready.family),):
+        raise ValueError(f"y has shape {np.shape(y)}; one observation of {columns(ready.family)} columns is needed.")
+    prior = ready.start if stream.law is None else np.einsum("zj,zjk->zk", stream.law, ready.transition)
+    if np.isnan(row).any():
+        return Stream(prior, stream.seen + 1)
     value: Any = row[0] if len(row) == 1 else tuple(row)
-    law = np.empty((len(points), model.n_states))
-    for z, point in enumerate(points):
-        prior = point.start if stream.law is None else stream.law[z] @ point.transition
-        logs = np.array([log_density(model.family, value, prepare(model.family, phi)) for phi in point.phi])
-        with np.errstate(divide="ignore"):
-            logs = np.log(prior) + (0.0 if np.isnan(row).any() else logs)
-        law[z] = np.exp(logs - logsumexp(logs))
-    return Stream(law, stream.seen + 1)
+    with np.errstate(divide="ignore"):
+        logs = np.log(prior) + log_density(ready.family, value, ready.constants)
+    law = np.exp(logs - logs.max(1, keepdims=True))
+    return Stream(law / law.sum(1, keepdims=True), stream.seen + 1)
 
 
 # ---------------------------------------------------------------- what comes next

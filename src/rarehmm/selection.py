@@ -105,6 +105,13 @@ def select_n_components(
         Numbers of states to compare, such as ``range(1, 6)``.
     family
         Emission density; Gaussian by default.
+
+    Examples
+    --------
+    >>> y = np.random.default_rng(0).normal(size=4000)
+    >>> y[1000:1050] += 6
+    >>> select_n_components(y, range(1, 4)).best
+    2
     """
     series = y if isinstance(y, Series) else Series(y)
     if family is None:

@@ -71,6 +71,12 @@ class Series:
         One ``Summary`` for each column.
     n_missing
         Rows that are missing.
+
+    Examples
+    --------
+    >>> from rarehmm import Series
+    >>> Series([[1.0, 2.0, float("nan")], [3.0, 4.0]])
+    Series(5 observations, 2 sequences, 1 missing)
     """
 
     def __init__(self, y: Any, lengths: Sequence[int] | IntArray | None = None) -> None:

@@ -17,6 +17,16 @@ def simulate(
     """``size`` observations, (T,) or (T, D), and their states (T,).
 
     The chain starts from the start law, or goes on from ``state`` (then the first observation is one step later).
+
+    >>> import numpy as np
+    >>> from rarehmm import Model, Poisson, Priors, Gamma, simulate
+    >>> model = Model(Poisson(), 2, Priors((Gamma(1.0, 0.1),)))
+    >>> truth = model.parameters([[0.9, 0.1], [0.5, 0.5]], rate=[1.0, 30.0])
+    >>> y, states = simulate(np.random.default_rng(0), model, truth, 8)
+    >>> states
+    array([0, 0, 0, 0, 0, 1, 1, 1])
+    >>> y
+    array([ 3.,  1.,  1.,  2.,  1., 23., 32., 32.])
     """
     check_generator(rng)
     check_whole("size", size)

@@ -41,6 +41,9 @@ def stationary(transition: Array) -> Array:
 
     States are eliminated one after the other without a subtraction (Grassmann, Taksar and Heyman 1985).  States that
     are left for good have none of it; of several closed classes, each has an equal part.
+
+    >>> stationary(np.array([[0.99, 0.01], [0.09, 0.91]]))
+    array([0.9, 0.1])
     """
     law = np.zeros(len(transition))
     classes = closed_classes(transition)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from examples import FAMILIES, model_of, paper_series, parameters_of
+from small_models import FAMILIES, model_of, paper_series, parameters_of
 
 import rarehmm as rh
 from rarehmm.designs import Design, check_positive, design

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from examples import Pair
 from scipy.integrate import nquad, quad
+from small_models import Pair
 
 from rarehmm import Model, MultivariateGaussian, Normal, Priors
 from rarehmm.dispatch import compiled
@@ -60,6 +60,15 @@ def test_score_is_the_slope_of_the_log_density(family):
         np.testing.assert_allclose(
             slope, (up - down) / (2 * h), rtol=1e-6, atol=1e-7, err_msg=family.parameters[i].name
         )
+
+
+@each
+def test_density_of_many_states_at_once(family):
+    phi = phi_of(family)
+    constants = [prepare(family, row) for row in phi]
+    y = 2.0 if columns(family) == 1 else (2.0,) * columns(family)
+    together = log_density(family, y, tuple(np.array(constants).T))
+    np.testing.assert_allclose(together, [log_density(family, y, c) for c in constants], rtol=1e-12)
 
 
 @each

@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 import pytest
-from examples import DATA
+from small_models import DATA
 
 FILE = pathlib.Path(__file__).parents[2] / "benchmarks" / "finding.py"
 

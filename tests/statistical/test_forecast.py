@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from examples import model_of
+from small_models import model_of
 
 import rarehmm as rh
 from rarehmm.prediction import forecast

@@ -12,9 +12,9 @@ import numpy as np
 import oracle
 import pytest
 import scipy.stats
-from examples import model_of
 from scipy.special import logsumexp
 from scipy.stats import beta, chisquare, gamma, invgamma, kstest, multivariate_t, norm
+from small_models import model_of
 
 import rarehmm as rh
 from rarehmm import exact

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from examples import FAMILIES, SINGLE, model_of, parameters_of, series_of
 from scipy.stats import invgamma, norm
+from small_models import FAMILIES, SINGLE, model_of, parameters_of, series_of
 
 import rarehmm as rh
 from rarehmm.importance import GammaRows, Roots, Weighted, adaptive_importance, effective, laplace_importance, powers

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from examples import model_of
 from scipy.special import logsumexp
+from small_models import model_of
 
 import rarehmm as rh
 from rarehmm import inference, methods

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from examples import SINGLE, model_of, paper_series
+from small_models import SINGLE, model_of, paper_series
 
 import rarehmm as rh
 

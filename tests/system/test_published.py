@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from examples import DATA
+from small_models import DATA
 
 import rarehmm as rh
 

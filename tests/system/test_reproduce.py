@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from examples import DATA
+from small_models import DATA
 from typer.testing import CliRunner
 
 from rarehmm import paper

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from examples import SINGLE, model_of
+from small_models import SINGLE, model_of
 
 import rarehmm as rh
 

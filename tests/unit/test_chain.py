@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from examples import FAMILIES, Pair, model_of, parameters_of, series_of
+from small_models import FAMILIES, Pair, model_of, parameters_of, series_of
 
 import rarehmm as rh
 from rarehmm.chains import DivergedError, gradient_estimates, run, target_of, workspace

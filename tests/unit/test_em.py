@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from examples import FAMILIES, SINGLE, Pair, model_of, parameters_of, series_of
 from scipy.optimize import minimize
+from small_models import FAMILIES, SINGLE, Pair, model_of, parameters_of, series_of
 
 import rarehmm as rh
 from rarehmm import em

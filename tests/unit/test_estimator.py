@@ -1,6 +1,5 @@
 """RareHMM: fit, what was found, prediction, events, forecast, streams; pandas, lists, gaps; scikit-learn."""
 
-import doctest
 import pickle
 
 import numpy as np
@@ -13,7 +12,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import rarehmm as rh
-from rarehmm import estimator
 from rarehmm.initial import main_direction
 
 pytestmark = pytest.mark.jit
@@ -110,10 +108,6 @@ def test_several_columns():
     assert found.covars_.shape == (3, 2, 2)
     assert sorted(np.round(found.means_, -1).tolist()) == [[0, 0], [0, 10], [10, 0]]
     assert found.n_features_in_ == 2
-
-
-def test_the_example_of_its_docstring():
-    assert doctest.testmod(estimator, optionflags=doctest.NORMALIZE_WHITESPACE) == (0, 9)
 
 
 def test_pipelines():

@@ -3,7 +3,7 @@
 import numpy as np
 import oracle
 import pytest
-from examples import FAMILIES, Pair, model_of, paper_series, parameters_of, series_of
+from small_models import FAMILIES, Pair, model_of, paper_series, parameters_of, series_of
 
 import rarehmm as rh
 from rarehmm import passes

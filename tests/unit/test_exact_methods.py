@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import oracle
 import pytest
-from examples import FAMILIES, SINGLE, Pair, model_of, parameters_of, series_of
+from small_models import FAMILIES, SINGLE, Pair, model_of, parameters_of, series_of
 
 import rarehmm as rh
 from rarehmm import blocks, exact

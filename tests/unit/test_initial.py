@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from examples import Pair, model_of
+from small_models import Pair, model_of
 
 import rarehmm as rh
 from rarehmm import em, initial

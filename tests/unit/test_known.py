@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from examples import FAMILIES, Pair, model_of, parameters_of, series_of
 from scipy.optimize import minimize
+from small_models import FAMILIES, Pair, model_of, parameters_of, series_of
 
 import rarehmm as rh
 from rarehmm.chains import gradient_estimates, run

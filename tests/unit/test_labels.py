@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from examples import Pair, model_of, paper_series
+from small_models import Pair, model_of, paper_series
 
 import rarehmm as rh
 from rarehmm.labels import clusters, from_labels, kmeans_centres, kmeans_labels, segmental_labels

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from examples import FAMILIES, model_of, parameters_of, series_of
+from small_models import FAMILIES, model_of, parameters_of, series_of
 
 import rarehmm as rh
 from rarehmm.em import Climb
@@ -38,7 +38,7 @@ def test_a_hessian_that_is_not_positive_definite_gives_a_diagonal_metric():
 
 
 def test_without_an_m_step_the_mode_is_found_by_gradients():
-    from examples import Pair
+    from small_models import Pair
 
     rng = np.random.default_rng(0)
     model = rh.Model(Pair(), 2, rh.Priors((rh.Normal(0, 9),) * 2))

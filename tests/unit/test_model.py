@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.stats
-from examples import FAMILIES, SINGLE, model_of, parameters_of
+from small_models import FAMILIES, SINGLE, model_of, parameters_of
 
 import rarehmm as rh
 from rarehmm.transitions import from_paper, stationary_pull

@@ -5,8 +5,8 @@ import gzip
 import h5py
 import numpy as np
 import pytest
-from examples import DATA
 from scipy.io import netcdf_file
+from small_models import DATA
 
 from rarehmm.paper import eeg, goes
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
-from examples import model_of
 from matplotlib.figure import Figure
 from scipy.signal import lfilter
+from small_models import model_of
 
 import rarehmm as rh
 from rarehmm import plots

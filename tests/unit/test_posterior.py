@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from examples import model_of
+from small_models import model_of
 
 import rarehmm as rh
 from rarehmm.arviz_adapter import arviz, inference_data, write_netcdf

@@ -5,11 +5,12 @@ import json
 import numpy as np
 import oracle
 import pytest
-from examples import FAMILIES, model_of, parameters_of, series_of
+from small_models import FAMILIES, model_of, parameters_of, series_of
 
 import rarehmm as rh
 from rarehmm.posterior import Draws, in_order
 from rarehmm.prediction import (
+    Ready,
     Stream,
     forecast,
     held_out,
@@ -109,11 +110,11 @@ def test_a_stream_says_what_the_filter_says(family):
         _ = stream.probability
     for t, y in enumerate(series.read(0, 30)[:, 0]):
         stream = Stream.from_dict(json.loads(json.dumps(stream.to_dict())))  # it can be put away and taken up again
-        stream = update(model, points, stream, y)
+        stream = update(Ready.of(model, points), stream, y)
         np.testing.assert_allclose(stream.probability, expected[t], atol=1e-9)
     assert stream.seen == 30
     with pytest.raises(ValueError, match=r"y has shape \(2,\); one observation of 1 columns"):
-        update(model, points, stream, [1.0, 2.0])
+        update(Ready.of(model, points), stream, [1.0, 2.0])
 
 
 def test_forecasts_are_what_simulations_show():

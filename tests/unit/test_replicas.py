@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from examples import FAMILIES, model_of, parameters_of
 from scipy.signal import lfilter
+from small_models import FAMILIES, model_of, parameters_of
 
 import rarehmm as rh
 from rarehmm.replicas import check_replicas, measured, replica

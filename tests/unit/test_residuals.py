@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from examples import FAMILIES, model_of, parameters_of
 from scipy.integrate import quad
 from scipy.signal import lfilter
 from scipy.stats import kstest
+from small_models import FAMILIES, model_of, parameters_of
 
 import rarehmm as rh
 from rarehmm.emissions import constant, domains, families, log_density, prepare

@@ -3,9 +3,9 @@
 import numpy as np
 import oracle
 import pytest
-from examples import FAMILIES, SINGLE, Pair, model_of, parameters_of, series_of
 from hypothesis import given
 from hypothesis import strategies as st
+from small_models import FAMILIES, SINGLE, Pair, model_of, parameters_of, series_of
 
 import rarehmm as rh
 from rarehmm.gradients import buffer_error, mean_square_error, window_gradients, window_sums

@@ -12,7 +12,7 @@ and small functions attached with ``@compiled``, in ordinary NumPy on ``y``, whi
 kernels, on lanes of 16 doubles:
 
 * ``prepare(family, phi)``: constants of one state, once per theta (logarithms, divisions);
-* ``log_density(family, y, c)``, ``c`` what ``prepare`` returned;
+* ``log_density(family, y, c)``, ``c`` what ``prepare`` returned, or arrays of that, for many points at once;
 * ``score(family, y, c)``: its derivatives in phi, a tuple;
 * ``statistics(family, y, c)``, if the family has an M-step: what that needs the expectations of, a tuple; then also
   a method ``maximise(phi, counts, sums, priors)``: parameters (K, P) that raise the expected log posterior, given
