@@ -28,6 +28,18 @@ def test_the_posterior_is_found_as_its_page_says(capsys):
 
 
 @pytest.mark.jit
+def test_the_estimator_does_what_its_page_says(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", (README.parent / "docs" / "estimator.md").read_text(), re.DOTALL)
+    exec(code, {})
+    out = capsys.readouterr().out
+    assert "Nothing speaks against this posterior." in out
+    assert "The model fits the series." in out
+    assert "+00:00" in out
+    assert {p.name for p in tmp_path.iterdir()} == {"series.png", "checks.png", "fit.nc"}
+
+
+@pytest.mark.jit
 def test_states_are_found_as_their_page_says(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (code,) = re.findall(r"```python\n(.*?)```", (README.parent / "docs" / "states.md").read_text(), re.DOTALL)
