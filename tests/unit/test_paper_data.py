@@ -9,6 +9,7 @@ from scipy.io import netcdf_file
 from small_models import DATA
 
 from rarehmm.paper import eeg, goes
+from rarehmm.preparation import baseline
 
 NAN = np.nan
 HEADER = """:title = "GOES X-ray Sensor"
@@ -212,11 +213,11 @@ def test_a_piecewise_quadratic_is_its_own_baseline():
     t = np.arange(1.0, 1001)
     y = 2 - 0.01 * t + 1e-5 * t**2 + 3e-5 * np.maximum(t - 400.5, 0) ** 2
     y[[0, 1, 500, 998, 999]] = NAN
-    fitted = goes.baseline(y, np.array([200.0, 400.5, 800.0]))
+    fitted = baseline(y, np.array([200.0, 400.5, 800.0]))
     there = ~np.isnan(y)
     np.testing.assert_allclose(fitted[there], y[there], atol=1e-10)
     assert np.isfinite(fitted).all()
-    assert np.abs(goes.baseline(y, np.array([200.0, 800.0])) - fitted)[there].max() > 0.1  # the knot matters
+    assert np.abs(baseline(y, np.array([200.0, 800.0])) - fitted)[there].max() > 0.1  # the knot matters
 
 
 def test_the_baseline_is_least_squares():
@@ -227,7 +228,7 @@ def test_the_baseline_is_least_squares():
     columns = np.stack([t**0, t, t**2, *(np.maximum(t - k, 0) ** 2 for k in knots)], axis=1)
     there = ~np.isnan(y)
     best = columns @ np.linalg.lstsq(columns[there], y[there], rcond=None)[0]
-    np.testing.assert_allclose(goes.baseline(y, np.array(knots)), best, atol=1e-9)
+    np.testing.assert_allclose(baseline(y, np.array(knots)), best, atol=1e-9)
 
 
 def test_knots_without_observations_between_are_dropped():
@@ -235,11 +236,11 @@ def test_knots_without_observations_between_are_dropped():
     y = rng.standard_normal(200)
     y[50:150] = NAN  # positions 51 to 150
     crowded = np.array([-5.0, 1.0, 20.0, 60.0, 70.0, 80.0, 170.0, 170.0, 170.2, 200.0, 300.0])
-    np.testing.assert_array_equal(goes.baseline(y, crowded), goes.baseline(y, np.array([20.0, 60.0, 170.0])))
+    np.testing.assert_array_equal(baseline(y, crowded), baseline(y, np.array([20.0, 60.0, 170.0])))
     with pytest.raises(ValueError, match="y has 2 observations and a quadratic spline with 0 knots has 3"):
-        goes.baseline(np.array([1.0, NAN, 2.0]), np.array([]))
+        baseline(np.array([1.0, NAN, 2.0]), np.array([]))
     with pytest.raises(ValueError, match="y has 0 observations"):
-        goes.baseline(np.array([NAN, NAN]), np.array([1.5]))
+        baseline(np.array([NAN, NAN]), np.array([1.5]))
 
 
 def test_residual_is_log_flux_minus_baseline_in_either_logarithm():
@@ -247,7 +248,7 @@ def test_residual_is_log_flux_minus_baseline_in_either_logarithm():
     flux = 1e-7 * np.exp(rng.standard_normal(5000))
     flux[17] = NAN
     natural = goes.residual(flux)
-    np.testing.assert_allclose(natural, np.log(flux) - goes.baseline(np.log(flux), goes.paper_knots(5000)))
+    np.testing.assert_allclose(natural, np.log(flux) - baseline(np.log(flux), goes.paper_knots(5000)))
     np.testing.assert_allclose(goes.residual(flux, log=np.log10), natural / np.log(10), atol=1e-12)
     flux[3] = 0
     with pytest.raises(ValueError, match=r"flux\[3\] is 0; it must be positive"):

@@ -21,9 +21,9 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.interpolate import LSQUnivariateSpline
 from scipy.io import netcdf_file
 
+from rarehmm.preparation import baseline
 from rarehmm.series import Array, BoolArray, IntArray
 
 Times = npt.NDArray[np.datetime64]  # by the minute
@@ -232,29 +232,6 @@ def paper_knots(T: int) -> Array:
     """
     blocks = [np.linspace(first, last, 50) for first, last in PAPER_BLOCKS]
     return np.unique(np.concatenate(blocks)) * T / PAPER_LENGTH
-
-
-def baseline(y: Array, knots: Array) -> Array:
-    """Least-squares spline of degree 2 through ``y`` (T,) over positions 1, ..., T; NaN is left out of the fit.
-
-    Only knots inside the observations, with an observation between each and the one before, are used: without that
-    the fit is not unique (Schoenberg and Whitney).
-    """
-    seen = np.flatnonzero(~np.isnan(y))
-    x = seen + 1.0
-    kept: list[float] = []
-    below = 0  # observations up to the last knot kept
-    for knot in np.unique(knots):
-        if np.searchsorted(x, knot) > below and knot < x[-1]:
-            kept.append(float(knot))
-            below = int(np.searchsorted(x, knot, side="right"))
-    if len(x) < len(kept) + 3:
-        raise ValueError(
-            f"y has {len(x)} observations and a quadratic spline with {len(kept)} knots has {len(kept) + 3} "
-            "coefficients; pass fewer knots."
-        )
-    fit = LSQUnivariateSpline(x, y[seen], kept, k=2, ext="const")
-    return np.asarray(fit(np.arange(1.0, len(y) + 1)))
 
 
 def residual(flux: Array, knots: Array | None = None, log: Callable[[Array], npt.NDArray[Any]] = np.log) -> Array:

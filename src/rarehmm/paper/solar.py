@@ -6,9 +6,10 @@ import numpy as np
 
 from rarehmm.paper import Outcome, Settings
 from rarehmm.paper.common import BUFFER, COLOUR, EPSILON, HALF_WIDTH, NAMES, WINDOWS, figure
-from rarehmm.paper.goes import baseline, crossings, load_g16, paper_knots
+from rarehmm.paper.goes import crossings, load_g16, paper_knots
 from rarehmm.paper.real import KEPT, SHOWN, Comparison, Study, compare, draw_curves, predicted
 from rarehmm.prediction import sequence_densities
+from rarehmm.preparation import baseline
 from rarehmm.series import Array, Series
 
 TITLE = "Section 5.1: solar flares"

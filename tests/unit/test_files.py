@@ -1,0 +1,122 @@
+"""Files: what is read is what was written, and what cannot be read is said in one line with the way out."""
+
+import gzip
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+from rarehmm.files import read_file
+from rarehmm.preparation import detrended, logarithm
+
+TIMES = pd.date_range("2026-01-01", periods=6, freq="h")
+Y = np.array([1.5, 2.0, np.nan, 4.0, 5.0, 6.25])
+
+
+def csv(path, **more):
+    pd.DataFrame({"time": TIMES, "flux": Y, "note": list("abcdef"), **more}).to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.txt"])
+def test_csv(tmp_path, name):
+    found = read_file(csv(tmp_path / name), ["flux"], "time")
+    np.testing.assert_array_equal(found["flux"], Y)
+    assert (found.index == TIMES).all()
+    assert found.index.name == "time"
+    alone = read_file(tmp_path / name)  # the only column of numbers
+    np.testing.assert_array_equal(alone["flux"], Y)
+
+
+def test_csv_without_names_or_with_tabs_and_zones(tmp_path):
+    path = tmp_path / "bare.csv"
+    path.write_text("1.5\n2\n3\n")
+    np.testing.assert_array_equal(read_file(path)["0"], [1.5, 2, 3])
+    path.write_text("1.5,7\n2,8\n")
+    np.testing.assert_array_equal(read_file(path, ["1"])["1"], [7, 8])
+    path = tmp_path / "a.tsv"
+    path.write_text("t\tx\n2026-01-01T00:00:00Z\t1\n2026-01-01T00:01:00Z\t2\n")
+    found = read_file(path, ["x"], "t")
+    assert str(found.index.tz) == "UTC"
+    path.write_text("t\tx\n0.5\t1\n0.75\t2\n")
+    assert read_file(path, ["x"], "t").index.tolist() == [0.5, 0.75]
+
+
+def test_npy_npz_and_netcdf(tmp_path):
+    np.save(tmp_path / "one.npy", Y)
+    np.testing.assert_array_equal(read_file(tmp_path / "one.npy")["0"], Y)
+    np.save(tmp_path / "two.npy", np.column_stack([np.arange(6), Y]))
+    found = read_file(tmp_path / "two.npy", ["1"], "0")
+    np.testing.assert_array_equal(found["1"], Y)
+    assert found.index.tolist() == [0, 1, 2, 3, 4, 5]
+    np.savez(tmp_path / "a.npz", flux=Y.astype(np.float32), when=TIMES.to_numpy(), wide=np.zeros((2, 2)))
+    found = read_file(tmp_path / "a.npz", ["flux"], "when")
+    np.testing.assert_allclose(found["flux"], Y)
+    assert (found.index == TIMES).all()
+    data = xr.Dataset({"flux": ("time", Y), "map": (("time", "x"), np.zeros((6, 2)))}, {"time": TIMES})
+    for engine, name in (("h5netcdf", "a.nc"), ("scipy", "old.nc")):
+        data.to_netcdf(tmp_path / name, engine=engine)
+        found = read_file(tmp_path / name)  # time is the coordinate of the variable
+        np.testing.assert_array_equal(found["flux"], Y)
+        assert (found.index == TIMES).all()
+
+
+def write(path, content):
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("make", "more", "words"),
+    [
+        (lambda d: d / "nowhere.csv", {}, r"nowhere\.csv is not there"),
+        (lambda d: (csv(d / "flux_2026.csv"), d / "flux_2025.csv")[1], {}, r"Did you mean .*flux_2026\.csv"),
+        (lambda d: d, {}, "is a folder"),
+        (lambda d: write(d / "a.csv", b""), {}, "is empty"),
+        (lambda d: write(d / "a.csv", b"time,flux\n"), {}, "0 columns of numbers|no rows"),
+        (lambda d: write(d / "a.xlsx", b"x"), {}, r"of a kind that is not known; CSV .* are read"),
+        (lambda d: csv(d / "a.csv"), {"columns": ["flx"]}, "no column 'flx'; it has time, flux, note. Did you mean 'flux'"),
+        (lambda d: csv(d / "a.csv"), {"time": "when"}, "no column 'when'"),
+        (lambda d: csv(d / "a.csv", other=Y), {}, "2 columns of numbers; say which with --column: time, flux"),
+        (lambda d: csv(d / "a.csv"), {"columns": ["note"]}, "'note' is 'a' in row 1, which is no number"),
+        (lambda d: csv(d / "a.csv"), {"columns": ["flux"], "time": "note"}, "'note' is 'a' in row 1, which is no time"),
+        (lambda d: write(d / "a.csv", bytes(range(256)) * 50), {}, "cannot be read"),
+        (lambda d: write(d / "a.csv", b"\x7fELF\x00\x00\x01" * 999), {}, "cannot be read|columns of numbers"),
+        (lambda d: write(d / "a.csv", b"a,b\n1,2\n1,2,3,4\n"), {}, "cannot be read as CSV"),
+        (lambda d: write(d / "a.csv.gz", gzip.compress(b"x\n" + b"1.25\n" * 5000)[:60]), {}, "cannot be read"),
+        (lambda d: write(d / "a.csv.gz", b"x\n1\n2\n"), {}, "not be what its name says"),
+        (lambda d: write(d / "a.npy", b"no array"), {}, "cannot be read"),
+        (lambda d: write(d / "a.nc", b"no netCDF"), {}, "cannot be read as netCDF"),
+        (lambda d: write(d / "a.npz", b"PK\x03\x04 no"), {}, "cannot be read"),
+        (lambda d: write(d / "a.csv", b"t,x\n2,1\n1,2\n"), {"columns": ["x"], "time": "t"}, "'t' goes back from 2 to 1"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_said(tmp_path, make, more, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        read_file(make(tmp_path), **more)
+    assert "\n" not in str(caught.value)
+
+
+def test_nothing_in_a_file_is_executed(tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "exploded"), "w"))
+
+    np.save(tmp_path / "a.npy", np.array([Bomb()], dtype=object), allow_pickle=True)
+    np.savez(tmp_path / "a.npz", x=np.array([Bomb()], dtype=object))
+    for name in ("a.npy", "a.npz"):
+        with pytest.raises(ValueError, match="cannot be read"):
+            read_file(tmp_path / name)
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_logarithms_and_trends():
+    np.testing.assert_allclose(logarithm(np.array([1.0, np.e, np.nan])), [0, 1, np.nan])
+    with pytest.raises(ValueError, match="row 2 is 0, which has no logarithm"):
+        logarithm(np.array([1.0, 0.0]))
+    t = np.arange(2000.0)
+    flat = detrended(np.sin(t / 300) + 1e-3 * t, 20)
+    assert np.abs(flat).max() < 1e-3
+    with pytest.raises(ValueError, match="spline with 0 knots"):
+        detrended(t, 0)
