@@ -1,5 +1,5 @@
 """``python -m rarehmm``."""
 
-from rarehmm.cli import app
+from rarehmm.cli import main
 
-app()
+main()

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from rarehmm.emissions import Family, families
+from rarehmm.emissions import Family, columns, families
 from rarehmm.events import event_table
 from rarehmm.inference import infer
 from rarehmm.labels import from_labels
@@ -20,7 +20,7 @@ from rarehmm.passes import decode
 from rarehmm.posterior import Posterior
 from rarehmm.prediction import Forecast, Ready, Stream, forecast, log_score, state_probabilities, update
 from rarehmm.progress import progress_line
-from rarehmm.regimes import judge_states
+from rarehmm.regimes import Regime, judge_states
 from rarehmm.replicas import check_replicas
 from rarehmm.residuals import Fit, check_residuals, pseudo_residuals
 from rarehmm.series import Array, IntArray, Series
@@ -161,6 +161,14 @@ class RareHMM(BaseEstimator):
         logger.info(
             "%s in %.1f s by %s. %s", series, time.perf_counter() - began, self.posterior_.method, self.verdict_
         )
+        return self
+
+    @classmethod
+    def of(cls, posterior: Posterior, regimes: list[Regime]) -> "RareHMM":
+        """A fitted estimator out of a posterior that was kept, and of what its states were."""
+        model = posterior.model
+        self = cls(model.n_states, emission=model.family, priors=model.priors, startprob=model.start, fixed=model.fixed)
+        self.posterior_, self.regimes_, self.n_features_in_ = posterior, regimes, columns(model.family)
         return self
 
     def _family(self, D: int) -> Any:

@@ -47,7 +47,7 @@ def event_table(
     for name, value in (("gap", gap), ("shortest", shortest)):
         if value < 1:
             raise ValueError(f"{name} is {value}; a number of observations from 1 is needed.")
-    together = probabilities[:, rare].sum(1)
+    together = np.minimum(probabilities[:, rare].sum(1), 1.0)
     centre, rows = series.summaries[0].mean, []
     for low, high in stretches_above(together, series.bounds, threshold, gap, shortest):
         y = series.read(low, high)[:, 0]

@@ -2,9 +2,7 @@
 
 import json
 import math
-import os
 import pathlib
-import tempfile
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,6 +12,7 @@ from rarehmm import priors as all_priors
 from rarehmm.arviz_adapter import effective_size, inference_data, r_hat, read_posterior, write_netcdf
 from rarehmm.diagnostics import Check, verdict
 from rarehmm.emissions import families
+from rarehmm.files import whole_file
 from rarehmm.inference import Inference
 from rarehmm.mode import reordered
 from rarehmm.model import Model, Parameters, Priors
@@ -191,17 +190,8 @@ class Posterior:
 
     def save(self, path: str | pathlib.Path) -> None:
         """One netCDF file, which ArviZ opens too; written whole or not at all."""
-        path = pathlib.Path(path)
-        if not path.parent.is_dir():
-            raise FileNotFoundError(f"{path.parent} is not a folder; make it first.")
-        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        os.close(handle)
-        try:
+        with whole_file(pathlib.Path(path)) as name:
             write_netcdf(self.to_arviz(), name)
-            os.replace(name, path)
-        except BaseException:
-            pathlib.Path(name).unlink(missing_ok=True)
-            raise
 
     @classmethod
     def load(cls, path: str | pathlib.Path, family: Any = None) -> "Posterior":

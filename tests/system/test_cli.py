@@ -18,12 +18,11 @@ def run(*args, **more):
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **more}, timeout=300, check=False)
 
 
-def test_demo_draws_a_picture(tmp_path):
+def test_demo_writes_a_report_and_says_where(tmp_path):
     done = run("demo", "--size", "50000", "--out", str(tmp_path / "demo"))
     assert done.returncode == 0, done.stderr
-    assert "The three regimes" in done.stdout
-    picture = (tmp_path / "demo" / "demo.png").read_bytes()
-    assert picture.startswith(b"\x89PNG")
+    assert "Nothing speaks against this posterior." in done.stdout
+    assert str(tmp_path / "demo" / "report.html") in done.stdout
 
 
 def test_warm_up_compiles_everything_and_cache_clear_removes_it(tmp_path):

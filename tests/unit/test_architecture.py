@@ -15,7 +15,7 @@ ORDER = [
     "transitions", "known", "model", "samplers", "kernels", "passes", "points", "simulation", "em", "windows",
     "gradients", "labels", "initial", "regimes", "selection", "mode", "importance", "designs", "pool", "exact",
     "chains", "variational", "arviz_adapter", "diagnostics", "methods", "inference", "posterior", "prediction",
-    "residuals", "replicas", "events", "estimator", "plots", "report", "paper", "cli", "__main__",
+    "residuals", "replicas", "events", "estimator", "settings", "plots", "report", "runs", "paper", "cli", "__main__",
 ]  # fmt: skip
 MODULES = sorted(SOURCE.rglob("*.py"))
 

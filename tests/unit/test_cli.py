@@ -5,6 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rarehmm import cli
+from rarehmm.cli import kernels
 from rarehmm.plots import longest_visit
 
 
@@ -15,13 +16,16 @@ def invoke(*args):
 
 
 def test_demo(tmp_path):
-    assert "The three regimes" in invoke("demo", "--size", "10000", "--out", str(tmp_path))
-    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
+    out = invoke("demo", "--size", "10000", "--out", str(tmp_path))
+    assert "States: mean and 90 % interval" in out
+    assert "Nothing speaks against this posterior." in out
+    assert "rare events" in out
+    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
 
 
 def test_warm_up_names_the_families():
     assert "poisson" in invoke("warm-up", "poisson")
-    assert cli.of_one_column() == ["gaussian", "negative_binomial", "poisson", "student_t"]
+    assert kernels.of_one_column() == ["gaussian", "negative_binomial", "poisson", "student_t"]
 
 
 def test_a_family_that_is_not_there_is_refused():
@@ -34,7 +38,7 @@ def test_cache_clear_removes_what_is_listed(tmp_path, monkeypatch):
     files = [tmp_path / name for name in ("a.nbc", "b.nbc")]
     for file in files:
         file.write_bytes(b"0" * 1_000_000)
-    monkeypatch.setattr(cli, "cached_files", lambda: iter(files))
+    monkeypatch.setattr(kernels, "cached_files", lambda: iter(files))
     assert "removed 2 compiled kernels, 2.0 MB" in invoke("cache", "clear")
     assert not list(tmp_path.iterdir())
 

@@ -1,0 +1,114 @@
+"""Gaussian HMMs by four libraries, each as its documentation has it: what comparison.py runs and counts lines of.
+
+A fit takes a series y (T,), a number of states K and a seed, and returns means (K,), variances (K,), the transition
+matrix (K, K), and draws (n, K) of the means or None.  As a script, ``peers.py NAME``, it fits what it reads from its
+standard input, one series after the other, so that whoever started it can stop it.
+"""
+
+import os
+import pickle
+import sys
+import time
+import warnings
+
+import numpy as np
+
+
+def rarehmm(y, K, seed):
+    from rarehmm import RareHMM
+
+    hmm = RareHMM(K, random_state=seed).fit(y)
+    return hmm.means_[:, 0], hmm.covars_[:, 0], hmm.transmat_, hmm.posterior_.phi[..., 0].reshape(-1, K)
+
+
+def hmmlearn(y, K, seed):
+    from hmmlearn.hmm import GaussianHMM
+
+    # "scaling" is what its documentation calls the faster one; the default is kept for compatibility
+    hmm = GaussianHMM(K, n_iter=100, implementation="scaling", random_state=seed).fit(y[:, None])
+    return hmm.means_[:, 0], hmm.covars_[:, 0, 0], hmm.transmat_, None
+
+
+def hmmlearn_best(y, K, seed):
+    from hmmlearn.hmm import GaussianHMM
+
+    def start(i):
+        return GaussianHMM(K, n_iter=100, implementation="scaling", random_state=5 * seed + i).fit(y[:, None])
+
+    hmm = max((start(i) for i in range(5)), key=lambda fit: fit.score(y[:, None]))
+    return hmm.means_[:, 0], hmm.covars_[:, 0, 0], hmm.transmat_, None
+
+
+def dynamax(y, K, seed):
+    import jax
+    import jax.numpy as jnp
+    from dynamax.hidden_markov_model import GaussianHMM
+
+    jax.config.update("jax_enable_x64", True)  # in single precision a million squares do not add up
+    hmm, emissions = GaussianHMM(K, 1), jnp.asarray(y)[:, None]
+    start, properties = hmm.initialize(jax.random.PRNGKey(seed), method="kmeans", emissions=emissions)
+    found, _ = hmm.fit_em(start, properties, emissions, verbose=False)
+    return found.emissions.means[:, 0], found.emissions.covs[:, 0, 0], found.transitions.transition_matrix, None
+
+
+def numpyro(y, K, seed):
+    import jax
+    import jax.numpy as jnp
+    import numpyro
+    import numpyro.distributions as dist
+    from jax.scipy.special import logsumexp
+    from numpyro.infer import MCMC, NUTS, init_to_value
+    from sklearn.cluster import KMeans
+
+    def model(y, centre, spread):
+        P = numpyro.sample("P", dist.Dirichlet(jnp.ones((K, K))))
+        mean = numpyro.sample("mean", dist.Normal(centre, 2 * spread).expand([K]))
+        sd = numpyro.sample("sd", dist.HalfNormal(spread).expand([K]))
+        density = dist.Normal(mean, sd).log_prob(y[:, None])  # (T, K)
+
+        def forward(alpha, here):
+            return logsumexp(alpha[:, None] + jnp.log(P), axis=0) + here, None
+
+        alpha, _ = jax.lax.scan(forward, density[0] - jnp.log(K), density[1:])
+        numpyro.factor("y", logsumexp(alpha))
+
+    clusters = KMeans(K, n_init=10, random_state=seed).fit(y[:, None])
+    within = (clusters.inertia_ / len(y)) ** 0.5
+    start = {"mean": clusters.cluster_centers_[:, 0], "sd": jnp.full(K, within), "P": jnp.full((K, K), 1 / K)}
+    kernel = NUTS(model, init_strategy=init_to_value(values=start))
+    mcmc = MCMC(kernel, num_warmup=300, num_samples=300, progress_bar=False)
+    mcmc.run(jax.random.PRNGKey(seed), jnp.asarray(y), y.mean(), y.std())
+    draws = mcmc.get_samples()
+    return draws["mean"].mean(0), (draws["sd"] ** 2).mean(0), draws["P"].mean(0), draws["mean"]
+
+
+TOOLS = {
+    "rarehmm": rarehmm,
+    "hmmlearn": hmmlearn,
+    "hmmlearn, best of 5 starts": hmmlearn_best,
+    "dynamax": dynamax,
+    "NumPyro": numpyro,
+}
+
+
+def serve(fit):
+    """Answer each (y, K, seed) with the seconds of the fit, what it found, and its warnings."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no answer
+    while True:
+        try:
+            y, K, seed = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("always", RuntimeWarning)
+            began = time.perf_counter()
+            found = [None if part is None else np.asarray(part) for part in fit(y, K, seed)]  # waits for jax
+            seconds = time.perf_counter() - began
+        pickle.dump((seconds, found, [str(word.message) for word in said]), answers)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    serve(TOOLS[sys.argv[1]])

@@ -1,0 +1,179 @@
+"""A run: a file and settings in, a folder out, with everything that was found and what is needed to repeat it.
+
+settings.yaml, posterior.nc, regimes.json, events.csv, forecast.csv, diagnosis.json, report.html, log.txt.  Each file is
+written as a whole or not at all.  An interrupted run has its settings: taken up again, it gives what it would have.
+"""
+
+import json
+import logging
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rarehmm.diagnostics import Check
+from rarehmm.estimator import RareHMM
+from rarehmm.events import event_table, stretches_above
+from rarehmm.files import read_file, whole_file
+from rarehmm.posterior import Posterior
+from rarehmm.prediction import Forecast
+from rarehmm.preparation import detrended, logarithm
+from rarehmm.progress import Watch, progress_line, silent
+from rarehmm.regimes import Regime
+from rarehmm.report import Content, report
+from rarehmm.residuals import Fit
+from rarehmm.series import Series
+from rarehmm.settings import Settings, from_mapping, read_settings
+
+logger = logging.getLogger(__name__)
+OWN = ("settings.yaml", "posterior.nc", "regimes.json", "events.csv", "forecast.csv", "diagnosis.json", "report.html",
+       "log.txt")  # fmt: skip
+
+
+class Found(NamedTuple):
+    """What a run found."""
+
+    hmm: RareHMM
+    events: pd.DataFrame
+    forecast: Forecast
+    fit: Fit
+
+    @property
+    def good(self) -> bool:
+        return all(c.good for c in self.hmm.posterior_.checks)
+
+
+def begin(folder: Path, settings: Settings, force: bool = False) -> None:
+    """Make the folder of a new run; one that holds something is refused, or, with ``force``, loses an old run."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file; the name of a folder is needed.")
+    there = sorted(p.name for p in folder.iterdir()) if folder.exists() else []
+    if there and not force:
+        what = "a run" if "settings.yaml" in there else "files"
+        raise ValueError(f"{folder} already holds {what}; use another folder, or --force to write over it.")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in OWN:
+        (folder / name).unlink(missing_ok=True)
+    write(folder / "settings.yaml", settings.to_yaml())
+
+
+def settings_of(folder: Path) -> Settings:
+    """The settings of a run that is there."""
+    if not (folder / "settings.yaml").is_file():
+        raise ValueError(f"{folder} holds no run: there is no settings.yaml in it.")
+    return from_mapping(read_settings(folder / "settings.yaml"))
+
+
+def series_of(settings: Settings) -> Series:
+    """The series that is modelled: read, and made ready as the settings say."""
+    table = read_file(settings.file, settings.column, settings.time)
+    for name in table.columns:
+        values = table[name].to_numpy(dtype=float)
+        if settings.log:
+            values = logarithm(values)
+        if settings.knots:
+            values = detrended(values, settings.knots)
+        table[name] = values
+    return Series(table[table.columns[0]] if table.shape[1] == 1 else table)
+
+
+def fit(folder: Path, settings: Settings, shown: bool = False) -> Found:
+    """Fit, and fill the folder; progress is ``shown`` on a terminal."""
+    with progress_line(shown) as watch:
+        watch("reading", 0, 0)
+        series = series_of(settings)
+    logger.info("%s", series)
+    hmm = RareHMM(
+        settings.states, emission=settings.emission, method=settings.method, n_draws=settings.draws,
+        rare_share=settings.rare_share, n_jobs=settings.threads, random_state=settings.seed, verbose=int(shown),
+    ).fit(series)  # fmt: skip
+    hmm.posterior_.save(folder / "posterior.nc")
+    write(folder / "regimes.json", json.dumps([r._asdict() for r in hmm.regimes_], indent=1))
+    with progress_line(shown) as watch:
+        return fill(folder, settings, hmm, series, watch)
+
+
+def fill(folder: Path, settings: Settings, hmm: RareHMM, series: Series, watch: Watch = silent) -> Found:
+    """Everything that follows from a posterior: events, forecast, diagnosis, report."""
+    watch("probabilities", 0, 0)
+    probabilities = hmm.predict_proba(series)
+    together = probabilities[:, hmm.rare_states_].sum(1)
+    rows = stretches_above(together, series.bounds, settings.threshold, settings.gap, settings.shortest)
+    events = event_table(
+        series, probabilities, hmm.rare_states_,
+        threshold=settings.threshold, gap=settings.gap, shortest=settings.shortest,
+    )  # fmt: skip
+    watch("forecast", 0, 0)
+    ahead = hmm.forecast(series, settings.horizon)
+    watch("is the model right?", 0, 0)
+    found = Found(hmm, events, ahead, hmm.check(series))
+    write(folder / "events.csv", events.to_csv(index=False))
+    write(folder / "forecast.csv", forecast_table(ahead).to_csv(index=False))
+    write(folder / "diagnosis.json", json.dumps(diagnosis(found), indent=1))
+    watch("report", 0, 0)
+    title = f"{', '.join(settings.column) or 'series'} of {Path(settings.file).name}"
+    content = Content(
+        title, hmm, series, probabilities, events, rows, ahead, found.fit, {**described(settings), **versions()}
+    )
+    write(folder / "report.html", report(content))
+    return found
+
+
+def load(folder: Path) -> tuple[Settings, RareHMM]:
+    """The settings and the fit of a run."""
+    settings = settings_of(folder)
+    if not (folder / "posterior.nc").is_file():
+        raise ValueError(f"{folder} holds a run that was not finished; go on with: rarehmm resume {folder}")
+    posterior = Posterior.load(folder / "posterior.nc")
+    try:
+        told = json.loads((folder / "regimes.json").read_text())
+        regimes = [Regime(**one) for one in told]
+    except (OSError, ValueError, TypeError) as error:
+        raise ValueError(f"{folder / 'regimes.json'} is damaged ({error}); fit again.") from None
+    hmm = RareHMM.of(posterior, regimes)
+    hmm.set_params(random_state=settings.seed, n_jobs=settings.threads, rare_share=settings.rare_share)
+    return settings, hmm
+
+
+# ---------------------------------------------------------------- parts
+def diagnosis(found: Found) -> dict[str, Any]:
+    """The verdict and all checks, as data."""
+    checks = {"posterior": found.hmm.posterior_.checks, "model": found.fit.checks}
+    return {
+        "trusted": found.good,
+        "verdict": found.hmm.verdict_,
+        "fits": found.fit.good,
+        "fit": str(found.fit),
+        "method": found.hmm.posterior_.method,
+        "why": found.hmm.posterior_.why,
+        "checks": {name: [as_data(c) for c in each] for name, each in checks.items()},
+    }
+
+
+def as_data(check: Check) -> dict[str, Any]:
+    return {**check._asdict(), "value": float(check.value), "good": bool(check.good)}
+
+
+def forecast_table(ahead: Forecast) -> pd.DataFrame:
+    """P(rare event within so many steps), with its interval."""
+    steps = np.arange(1, len(ahead.event) + 1)
+    return pd.DataFrame({"steps": steps, "probability": ahead.event, "low": ahead.low, "high": ahead.high})
+
+
+def described(settings: Settings) -> dict[str, str]:
+    lines = settings.to_yaml().splitlines()
+    return dict(line.split(": ", 1) for line in lines if ": " in line)
+
+
+def versions() -> dict[str, str]:
+    libraries = {name: metadata.version(name) for name in ("rarehmm", "numpy", "numba")}
+    return {**libraries, "Python": platform.python_version()}
+
+
+def write(path: Path, text: str) -> None:
+    """A file of text as a whole, or not at all."""
+    with whole_file(path) as name:
+        name.write_text(text, encoding="utf-8")
