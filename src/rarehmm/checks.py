@@ -28,8 +28,12 @@ def check_generator(rng: Any) -> None:
         raise TypeError(f"rng is {rng!r}; pass a generator, such as np.random.default_rng(0).")
 
 
+class InterruptedWarning(RuntimeWarning):
+    """Ctrl-C was pressed, and what there is is returned."""
+
+
 def warn_interrupted(done: int, wanted: int) -> None:
     """Work was interrupted (Ctrl-C) and what there is is returned; with nothing done, the interrupt goes on."""
     if done == 0:
         raise KeyboardInterrupt
-    warnings.warn(f"interrupted: {done} of {wanted} draws are returned.", RuntimeWarning, stacklevel=3)
+    warnings.warn(f"interrupted: {done} of {wanted} draws are returned.", InterruptedWarning, stacklevel=3)

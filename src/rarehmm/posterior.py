@@ -191,6 +191,9 @@ class Posterior:
     def save(self, path: str | pathlib.Path) -> None:
         """One netCDF file, which ArviZ opens too; written whole or not at all."""
         with whole_file(pathlib.Path(path)) as name:
+            room = sum(values.nbytes for values in self.quantities.values()) + (1 << 18)
+            name.write_bytes(bytes(room))  # HDF5 crashes on a full disk: see that there is room
+            name.unlink()
             write_netcdf(self.to_arviz(), name)
 
     @classmethod

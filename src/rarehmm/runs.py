@@ -7,6 +7,7 @@ written as a whole or not at all.  An interrupted run has its settings: taken up
 import json
 import logging
 import platform
+import warnings
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from rarehmm.checks import InterruptedWarning
 from rarehmm.diagnostics import Check
 from rarehmm.estimator import RareHMM
 from rarehmm.events import event_table, stretches_above
@@ -89,7 +91,13 @@ def fit(folder: Path, settings: Settings, shown: bool = False) -> Found:
     hmm = RareHMM(
         settings.states, emission=settings.emission, method=settings.method, n_draws=settings.draws,
         rare_share=settings.rare_share, n_jobs=settings.threads, random_state=settings.seed, verbose=int(shown),
-    ).fit(series)  # fmt: skip
+    )  # fmt: skip
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", InterruptedWarning)  # a run is taken up again, not kept by half
+            hmm.fit(series)
+    except InterruptedWarning:
+        raise KeyboardInterrupt from None
     hmm.posterior_.save(folder / "posterior.nc")
     write(folder / "regimes.json", json.dumps([r._asdict() for r in hmm.regimes_], indent=1))
     with progress_line(shown) as watch:

@@ -9,11 +9,11 @@ import time
 import traceback
 from typing import Annotated, Any
 
-import click
 import typer
 from rich.console import Console
 
 UNTRUSTED, INTERRUPTED = 3, 130
+USAGE: Any = typer.BadParameter.__mro__[2]  # ClickException, of whichever click typer brings
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -42,14 +42,14 @@ def run(arguments: list[str]) -> int:
     """The exit code of a command."""
     try:
         code: Any = typer.main.get_command(app).main(arguments, prog_name="rarehmm", standalone_mode=False)
-    except click.exceptions.Exit as left:
+    except typer.Exit as left:
         return int(left.exit_code)
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         errors.print("interrupted")
         return INTERRUPTED
+    except USAGE as error:
+        error.show()
+        return int(error.exit_code)
     except Exception as error:
         if "--debug" in arguments:
             traceback.print_exc()
