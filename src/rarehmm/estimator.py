@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 
+from rarehmm.checks import check_whole
 from rarehmm.emissions import Family, columns, families
 from rarehmm.events import event_table
 from rarehmm.inference import infer
@@ -38,13 +39,14 @@ class RareHMM(BaseEstimator):
         Number of hidden states: two regimes of ordinary life and a rare one.  ``select_n_components`` compares numbers.
     emission : str or family, default "gaussian"
         Density of an observation given its state: the name of a family ("gaussian", "student_t", "poisson",
-        "multivariate_gaussian") or an instance, such as ``StudentT(4)``.  With several columns "gaussian" is a Gaussian
-        with full covariance.
+        "negative_binomial", "multivariate_gaussian") or an instance, such as ``StudentT(4)`` or ``NegativeBinomial(3)``
+        (what is in brackets is not learnt).  With several columns "gaussian" is a Gaussian with full covariance.
     method : str, default "auto"
         How the posterior is sampled.  "auto" looks at the posterior and takes the quickest method that is right for it;
         "chain", "importance", "gibbs", "hmc" and "langevin" force one; "laplace" and "vi" draw from a Gaussian, that at
         the mode or the closest; "map" is the mode alone, without uncertainty; "tass" and "sgld" are the paper's
-        sampler, with targeted windows and with windows by chance, to compare with.
+        sampler, with targeted windows and with windows by chance, to compare with (without ``fixed``).  Gibbs sampling
+        is for Gaussian and Poisson families.
     n_draws : int, default 1000
         Effective draws of every parameter: errors of means are then 3 % of a standard deviation.
     priors : Priors, default None
@@ -62,7 +64,7 @@ class RareHMM(BaseEstimator):
     n_average : int, default 20
         Draws of the posterior over which predictions are averaged; 0: predictions use its mean, which takes one pass.
     n_jobs : int, default None
-        Threads; None: one for each core.
+        Threads; None or -1: one for each core.
     random_state : int or Generator, default 0
         Seed: the same data give the same answer.  None: another one each time.
     verbose : int, default 1
@@ -129,6 +131,14 @@ class RareHMM(BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
+    def __sklearn_clone__(self) -> "RareHMM":
+        """An unfitted copy; another fit to start from stays fitted."""
+        settings = self.get_params(deep=False)
+        init = settings.pop("init")
+        copy = type(self)(**{name: clone(value, safe=False) for name, value in settings.items()})
+        copy.init = init
+        return copy
+
     # ------------------------------------------------------------ fitting
     def fit(self, X: Any, y: Any = None, lengths: Any = None) -> "RareHMM":
         """Find the states and sample the posterior; ``y`` is ignored.
@@ -138,6 +148,8 @@ class RareHMM(BaseEstimator):
         began = time.perf_counter()
         if not 0 < self.rare_share <= 1:
             raise ValueError(f"rare_share is {self.rare_share!r}; it must lie between 0 and 1.")
+        check_whole("n_draws", self.n_draws)
+        check_whole("n_average", self.n_average, 0)
         series = as_series(X, lengths)
         refuse_lengths(y, series)
         family = self._family(series.n_columns)
@@ -145,19 +157,23 @@ class RareHMM(BaseEstimator):
         start = None if self.startprob is None else np.asarray(self.startprob, dtype=float)
         model = Model(family, self.n_components, priors, start, fixed=self.fixed)
         first = self._first(model, series)
-        rng = np.random.default_rng(self.random_state)
+        rng = generator(self.random_state)
         with progress_line(bool(self.verbose)) as watch:
             found = infer(
-                rng, model, series, start=first, wanted=self.n_draws, method=self.method, threads=self.n_jobs,
+                rng, model, series, start=first, wanted=self.n_draws, method=self.method, threads=self._threads,
                 watch=watch,
             )  # fmt: skip
             self.posterior_ = Posterior.of(found)
             watch("what the states are", 0, 0)
             point = found.mode.model.unpack(found.mode.theta)
             self.regimes_ = judge_states(
-                found.mode.model, point, series, rare_share=self.rare_share, threads=self.n_jobs
+                found.mode.model, point, series, rare_share=self.rare_share, threads=self._threads
             )
         self.n_features_in_ = series.n_columns
+        if series.names is not None:
+            self.feature_names_in_ = np.array(series.names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
         logger.info(
             "%s in %.1f s by %s. %s", series, time.perf_counter() - began, self.posterior_.method, self.verdict_
         )
@@ -177,8 +193,8 @@ class RareHMM(BaseEstimator):
         known = families()
         if self.emission not in known:
             raise ValueError(f"emission is {self.emission!r}; it must be one of {', '.join(known)}, or a family.")
-        if D > 1 and self.emission in ("gaussian", "multivariate_gaussian"):
-            return known["multivariate_gaussian"](D)
+        if self.emission in ("gaussian", "multivariate_gaussian"):
+            return known["multivariate_gaussian"](D) if D > 1 else known["gaussian"]()
         return known[self.emission]()
 
     def _first(self, model: Model, series: Series) -> Parameters | None:
@@ -244,16 +260,25 @@ class RareHMM(BaseEstimator):
     def _series(self, X: Any, lengths: Any) -> Series:
         posterior, series = self._fitted(), as_series(X, lengths)
         posterior.model.check(series)
+        names = getattr(self, "feature_names_in_", None)
+        if names is not None and series.names is not None and list(names) != list(series.names):
+            raise ValueError(f"the columns are {list(series.names)}; the fit was to {list(names)}, in this order.")
         return series
+
+    @property
+    def _threads(self) -> int | None:
+        return None if self.n_jobs == -1 else self.n_jobs
 
     def predict_proba(self, X: Any, lengths: Any = None) -> Array:
         """Probabilities (T, K) of the states given the whole series."""
-        return state_probabilities(self._fitted().model, self._points(), self._series(X, lengths), threads=self.n_jobs)
+        return state_probabilities(
+            self._fitted().model, self._points(), self._series(X, lengths), threads=self._threads
+        )
 
     def filter_proba(self, X: Any, lengths: Any = None) -> Array:
         """Probabilities (T, K) of the states given the past and the present: the future cannot change them."""
         return state_probabilities(
-            self._fitted().model, self._points(), self._series(X, lengths), causal=True, threads=self.n_jobs
+            self._fitted().model, self._points(), self._series(X, lengths), causal=True, threads=self._threads
         )
 
     def decode(self, X: Any, lengths: Any = None) -> tuple[float, IntArray]:
@@ -271,13 +296,13 @@ class RareHMM(BaseEstimator):
         """Log density of the series, averaged over the posterior; ``y`` is ignored."""
         series = self._series(X, lengths)
         refuse_lengths(y, series)
-        return log_score(self._fitted().model, self._points(), series, threads=self.n_jobs)
+        return log_score(self._fitted().model, self._points(), series, threads=self._threads)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Array, IntArray]:
-        """Observations (n, D) and their states (n,), from the posterior mean."""
-        posterior = self._fitted()
-        rng = np.random.default_rng(self.random_state if random_state is None else random_state)
-        y, states = simulate(rng, posterior.model, posterior.mean, n_samples)
+        """Observations (n, D) and their states (n,), from a draw of the posterior; its mean if ``n_average`` is 0."""
+        posterior, points = self._fitted(), self._points()
+        rng = generator(self.random_state if random_state is None else random_state)
+        y, states = simulate(rng, posterior.model, points[rng.integers(len(points))], n_samples)
         return y.reshape(n_samples, -1), states
 
     def rare_events(
@@ -317,14 +342,22 @@ class RareHMM(BaseEstimator):
                 stacklevel=2,
             )
         probabilities = (self.filter_proba if causal else self.predict_proba)(series)
-        return event_table(series, probabilities, rare, threshold=threshold, gap=gap, shortest=shortest)
+        centre = self.ordinary_level(rare)
+        return event_table(series, probabilities, rare, threshold=threshold, gap=gap, shortest=shortest, centre=centre)
+
+    def ordinary_level(self, rare: IntArray) -> float:
+        """Mean of the first parameter, the level in most families, over the states that are not rare."""
+        posterior = self._fitted()
+        weight = posterior.occupancy.mean((0, 1)) * ~np.isin(np.arange(posterior.model.n_states), rare)
+        weight = weight if weight.sum() > 0 else np.ones(len(weight))
+        return float(np.average(posterior.mean.phi[:, 0], weights=weight))
 
     def _rare(self, states: npt.ArrayLike | None) -> IntArray:
         rare = self.rare_states_ if states is None else np.atleast_1d(np.asarray(states))
         K = self._fitted().model.n_states
         if rare.dtype.kind not in "iu" or ((rare < 0) | (rare >= K)).any():
             raise ValueError(f"states is {states!r}; numbers of states, 0 to {K - 1}, are needed.")
-        return np.asarray(rare, dtype=np.int64)
+        return np.unique(rare).astype(np.int64)
 
     def forecast(
         self, X: Any, horizon: int = 10, lengths: Any = None, *, states: npt.ArrayLike | None = None, size: int = 1000
@@ -343,8 +376,8 @@ class RareHMM(BaseEstimator):
         """
         series, points = self._series(X, lengths), self._points()
         model = self._fitted().model
-        last = [state_probabilities(model, [p], series, causal=True, threads=self.n_jobs)[-1] for p in points]
-        rng = np.random.default_rng(self.random_state)
+        last = [state_probabilities(model, [p], series, causal=True, threads=self._threads)[-1] for p in points]
+        rng = generator(self.random_state)
         return forecast(rng, model, points, np.array(last), horizon, self._rare(states), size=size)
 
     def update(self, stream: Stream | None, y_new: npt.ArrayLike) -> Stream:
@@ -379,10 +412,10 @@ class RareHMM(BaseEstimator):
         The model does not fit the series: correlated residuals 0.9...
         """
         posterior, series = self._fitted(), self._series(X, lengths)
-        rng = np.random.default_rng(self.random_state)
+        rng = generator(self.random_state)
         checks = []
         if hasattr(posterior.model.family, "cdf"):
-            found = pseudo_residuals(rng, posterior.model, posterior.mean, series, threads=self.n_jobs)
+            found = pseudo_residuals(rng, posterior.model, posterior.mean, series, threads=self._threads)
             checks = check_residuals(found, series.bounds)
         return Fit([*checks, *check_replicas(rng, posterior.model, posterior.points(50), series)])
 
@@ -395,7 +428,16 @@ class RareHMM(BaseEstimator):
 
 def as_series(X: Any, lengths: Any = None) -> Series:
     """Data at the door."""
+    if isinstance(X, Series) and lengths is not None:
+        raise ValueError("X is a Series, which knows its sequences already; leave lengths out.")
     return X if isinstance(X, Series) else Series(X, lengths)
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """NumPy's new generator from a seed, a generator of either kind, or nothing."""
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.default_rng(random_state.randint(2**31))
+    return np.random.default_rng(random_state)
 
 
 def refuse_lengths(y: Any, series: Series) -> None:

@@ -31,24 +31,31 @@ def stretches_above(probability: Array, bounds: IntArray, threshold: float, gap:
 
 
 def event_table(
-    series: Series, probabilities: Array, rare: IntArray, *, threshold: float = 0.5, gap: int = 2, shortest: int = 1
+    series: Series,
+    probabilities: Array,
+    rare: IntArray,
+    *,
+    threshold: float = 0.5,
+    gap: int = 2,
+    shortest: int = 1,
+    centre: float | None = None,
 ) -> Any:
     """A pandas DataFrame of events, from probabilities (T, K) of the states of a series.
 
     ``start``, ``end`` (the last observation of the event) and ``peak_at`` are in the index of the data, or row numbers;
-    ``duration`` counts observations; ``peak`` is the most extreme observation (of the first column), seen from the mean
-    of the series; ``state`` the most probable of the rare states over the event; ``probability`` the mean of theirs
-    together.
+    ``duration`` counts observations; ``peak`` is the most extreme observation (of the first column), seen from
+    ``centre``, by default the mean of the series; ``state`` the most probable of the rare states over the event;
+    ``probability`` the mean of theirs together.
     """
     import pandas as pd
 
     if not 0 < threshold <= 1:
-        raise ValueError(f"threshold is {threshold}; a probability above 0 is needed.")
+        raise ValueError(f"threshold is {threshold}; a probability above 0, and 1 at most, is needed.")
     for name, value in (("gap", gap), ("shortest", shortest)):
         if value < 1:
             raise ValueError(f"{name} is {value}; a number of observations from 1 is needed.")
     together = np.minimum(probabilities[:, rare].sum(1), 1.0)
-    centre, rows = series.summaries[0].mean, []
+    centre, rows = series.summaries[0].mean if centre is None else centre, []
     for low, high in stretches_above(together, series.bounds, threshold, gap, shortest):
         y = series.read(low, high)[:, 0]
         away = np.where(np.isnan(y), -1.0, np.abs(y - centre))
@@ -65,4 +72,8 @@ def event_table(
                 "sequence": int(np.searchsorted(series.bounds, low, side="right")) - 1,
             }
         )
+    if not rows:  # of the same types as one with rows
+        stamp = series.stamp(0)
+        one = dict.fromkeys(("start", "end", "peak_at"), stamp) | {"duration": 0, "peak": 0.0, "state": 0}
+        return pd.DataFrame([one | {"probability": 0.0, "sequence": 0}], columns=COLUMNS).iloc[:0]
     return pd.DataFrame(rows, columns=COLUMNS)

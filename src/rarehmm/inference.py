@@ -135,9 +135,9 @@ def infer(
         raise ValueError(f"wanted is {wanted}; the number of effective draws must be finite, and 1 at least.")
     mode = in_order(find_mode(model, series, start, threads=threads, watch=watch))
     job = Job(rng, mode, series, wanted, threads, watch)
-    if method == "map":
-        theta = named(mode, mode.theta[None, None])
-        return Inference(mode, theta, method, ["the mode was asked for"], [check_states(mode, series, threads)])
+    if method == "map" or mode.model.size == 0:
+        why = "the mode was asked for" if mode.model.size else "everything is known"
+        return Inference(mode, mode.theta[None, None], "map", [why], [check_states(mode, series, threads)])
     if method == "auto" and mode.others:
         found = stacked(job)
     elif method in ("auto", "chain"):

@@ -18,11 +18,12 @@ from rarehmm.diagnostics import Check, check_buffer, check_mixing, check_noise, 
 from rarehmm.em import SMALLEST
 from rarehmm.exact import gibbs, hmc
 from rarehmm.gradients import Frozen, freeze, window_gradients, window_sums
-from rarehmm.importance import Roots, laplace_importance
+from rarehmm.importance import effective
 from rarehmm.lanes import LANES
 from rarehmm.mode import Mode, renamed
 from rarehmm.model import Model
 from rarehmm.passes import log_posterior
+from rarehmm.points import Points
 from rarehmm.pool import Pool
 from rarehmm.progress import Watch, silent
 from rarehmm.samplers import DivergedError
@@ -85,11 +86,14 @@ def by_variational(job: Job) -> Sampled:
 
 
 def gaussian_draws(job: Job, mean: Array, factor: Array, chains: int = 4) -> Sampled:
-    """Independent draws of a Gaussian, with a word on whether the posterior nearly is one."""
-    share = laplace_importance(job.rng, Roots(job.mode, job.series, job.threads)).last_share
-    words = "effective share of points of the Laplace approximation"
+    """Independent draws of a Gaussian, with a word on whether the posterior nearly is that one: the effective share of
+    some of them as points of importance sampling."""
     size = max(25, int(np.ceil(job.wanted / chains)))
-    draws = mean + job.rng.standard_normal((chains, size, len(mean))) @ factor.T
+    z = job.rng.standard_normal((chains, size, len(mean)))
+    draws, few = mean + z @ factor.T, z.reshape(-1, len(mean))[:256]
+    logs = Points(job.mode.model, job.series, job.threads).values(mean + few @ factor.T) + (few**2).sum(1) / 2
+    share = effective(logs[np.isfinite(logs)]) / len(few) if np.isfinite(logs).any() else 0.0
+    words = "share of its draws that are effective as points of importance sampling"
     return draws, [
         Check("nearly Gaussian", share, share >= NEARLY_GAUSSIAN, words),
         Check("effective draws", float(chains * size), True, "they are independent"),

@@ -13,7 +13,7 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import OptimizeResult, linear_sum_assignment, minimize
 
 from rarehmm.em import Climb, bounded, climb, has_m_step, rows
-from rarehmm.initial import distance, find_states
+from rarehmm.initial import find_states
 from rarehmm.model import Model, Parameters
 from rarehmm.passes import log_posterior
 from rarehmm.progress import Watch, silent
@@ -51,6 +51,9 @@ def find_mode(
 ) -> Mode:
     """The mode near ``start``, or out of the data alone: states are then found by ``find_states``."""
     others: list[Climb] = []
+    if model.size == 0:  # everything is known
+        none = np.zeros((0, 0))
+        return Mode(model, np.zeros(0), log_posterior(model, np.zeros(0), series)[0], none, none, True, [])
     if start is None:
         watch("finding states", 0, 0)
         best, *others = find_states(model, series, threads=threads)
@@ -231,15 +234,36 @@ def polish(model: Model, series: Series, theta: Array, threads: int | None) -> t
 
 
 def negative_hessian(model: Model, series: Series, theta: Array, threads: int | None = None) -> Array:
-    """Hessian (d, d) of the negative log posterior by central differences of its gradient."""
+    """Hessian (d, d) of the negative log posterior by central differences of its gradient.
+
+    Steps begin at a small part of the noise of the data, whatever their units, and are taken again with a hundredth of
+    the standard deviation that a component has by its curvature, if they were larger than that or far too small.
+    """
     d = len(theta)
-    out = np.empty((d, d))
+    out, sizes = np.empty((d, d)), first_steps(model, series)
     for i in range(d):
-        move = np.zeros(d)
-        move[i] = 1e-4 * max(1.0, abs(theta[i]))
-        up, down = (log_posterior(model, theta + side * move, series, threads=threads)[1] for side in (1, -1))
-        out[i] = (down - up) / (2 * move[i])
+        for _ in range(4):
+            move = np.zeros(d)
+            move[i] = sizes[i]
+            up, down = (log_posterior(model, theta + side * move, series, threads=threads)[1] for side in (1, -1))
+            out[i] = (down - up) / (2 * sizes[i])
+            sd = max(abs(out[i, i]), 1e-300) ** -0.5
+            if 1e-5 * sd <= sizes[i] <= sd or not np.isfinite(out[i, i]):
+                break
+            sizes[i] = 1e-2 * sd
     return (out + out.T) / 2
+
+
+def first_steps(model: Model, series: Series) -> Array:
+    """Steps (d,) for differences: 1e-4 of the noise of the columns for real parameters, 1e-4 for logarithms."""
+    noise = np.sqrt([s.roughness for s in series.summaries])
+    sizes = []
+    for p, log in zip(model.family.parameters, model.as_logs, strict=True):
+        own = (p.column,) if isinstance(p.column, int) else p.column
+        unit = 1.0 if log else noise[own[0]] if len(own) == 1 else noise[own[0]] / noise[own[1]]
+        sizes += [1e-4 * unit] * model.n_states
+    rest = model.coordinates.size(model.n_states)
+    return np.array(sizes + [1e-4] * rest)[model.free]
 
 
 def metric(hessian: Array) -> tuple[Array, bool]:
@@ -259,10 +283,7 @@ def is_other(mode: Mode, series: Series, candidate: Climb, threads: int | None =
     if mode.log_posterior - candidate.log_posterior > 10:
         return False
     there = candidate.parameters
-    order = distance(mode.model, mode.model.unpack(mode.theta), there)[1]
-    if not mode.model.exchangeable:
-        order = np.arange(mode.model.n_states)
-    renamed = mode.model.natural(there.phi[order], rows(there.transition)[np.ix_(order, order)])
-    theta = mode.model.pack(renamed)
+    theta = mode.model.pack(mode.model.natural(there.phi, rows(there.transition)))
+    theta = renamed(mode, theta[None])[0]
     theta, _ = newton(mode.model, series, theta, candidate.log_posterior - 1e-6, mode.factor, threads, 20)
     return bool(np.linalg.norm(solve_triangular(mode.factor, theta - mode.theta, lower=True)) > 1)

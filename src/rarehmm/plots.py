@@ -96,8 +96,10 @@ def plot_series(series: Any, probabilities: Array | None = None, *, column: int 
 
 def positions(series: Series, rows: IntArray) -> Any:
     """Rows on the time axis: labels of the index if there is one for the whole, else their numbers."""
-    plain = series.index is None or isinstance(series.index, list)
-    return rows if plain else series.index[rows].to_numpy()
+    index = series.index
+    if index is None or isinstance(index, list) or index.nlevels > 1:
+        return rows
+    return (index.to_timestamp() if hasattr(index, "to_timestamp") else index)[rows].to_numpy()
 
 
 def means(values: Array, at: IntArray) -> Array:
@@ -116,11 +118,12 @@ def plot_events(series: Any, events: Any, *, axes: Any = None) -> Any:
 
 
 # ---------------------------------------------------------------- the posterior
-def plot_density(posterior: "Posterior", name: str = "mean", *, axes: Any = None) -> Any:
+def plot_density(posterior: "Posterior", name: str | None = None, *, axes: Any = None) -> Any:
     """Posterior densities of one quantity (a parameter, "occupancy", "sojourn", "return_time"), axes a state; the bar
     underneath is the central 90 %."""
     from scipy.stats import gaussian_kde
 
+    name = name or posterior.model.family.parameters[0].name
     values = quantity(posterior, name)
     K = values.shape[2]
     axes = np.atleast_1d(new_axes(1, (3 * K, 2.6), ncols=K) if axes is None else axes)
@@ -140,9 +143,10 @@ def plot_density(posterior: "Posterior", name: str = "mean", *, axes: Any = None
     return axes
 
 
-def plot_trace(posterior: "Posterior", name: str = "mean", *, axes: Any = None) -> Any:
+def plot_trace(posterior: "Posterior", name: str | None = None, *, axes: Any = None) -> Any:
     """Draws of one quantity in their order, chains above each other in shades of one colour a state."""
     axes = new_axes(size=(9, 3)) if axes is None else axes
+    name = name or posterior.model.family.parameters[0].name
     values = quantity(posterior, name)
     for k in range(values.shape[2]):
         for chain in values[..., k]:

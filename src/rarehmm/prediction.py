@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
-from rarehmm.emissions import Family, columns, constant, log_density, prepare
+from rarehmm.checks import check_whole
+from rarehmm.emissions import Family, columns, constant, domains, log_density, prepare
 from rarehmm.model import Model, Parameters
 from rarehmm.passes import filter_states, log_likelihood, smooth
 from rarehmm.posterior import Draws
-from rarehmm.series import Array, IntArray, Series
+from rarehmm.series import LARGEST, Array, IntArray, Series
 from rarehmm.simulation import simulate
 from rarehmm.transitions import stationary
 
@@ -84,12 +85,21 @@ def update(ready: Ready, stream: Stream, y: npt.ArrayLike) -> Stream:
     row = np.atleast_1d(np.asarray(y, dtype=float))
     if row.shape != (columns(ready.family),):
         raise ValueError(f"y has shape {np.shape(y)}; one observation of {columns(ready.family)} columns is needed.")
+    if stream.law is not None and stream.law.shape != ready.start.shape:
+        raise ValueError(
+            f"the stream has shape {stream.law.shape}, this fit {ready.start.shape}: it is of another one."
+        )
     prior = ready.start if stream.law is None else np.einsum("zj,zjk->zk", stream.law, ready.transition)
     if np.isnan(row).any():
         return Stream(prior, stream.seen + 1)
-    value: Any = row[0] if len(row) == 1 else tuple(row)
+    for value, domain in zip(row, domains(ready.family), strict=True):
+        if abs(value) > LARGEST or not domain.valid(value):
+            raise ValueError(
+                f"observation {stream.seen + 1} is {value:g}; {domain.words} up to {LARGEST:g} are needed, NaN in gaps."
+            )
+    seen: Any = row[0] if len(row) == 1 else tuple(row)
     with np.errstate(divide="ignore"):
-        logs = np.log(prior) + log_density(ready.family, value, ready.constants)
+        logs = np.log(prior) + log_density(ready.family, seen, ready.constants)
     law = np.exp(logs - logs.max(1, keepdims=True))
     return Stream(law / law.sum(1, keepdims=True), stream.seen + 1)
 
@@ -119,6 +129,8 @@ def forecast(
     size: int = 1000,
 ) -> Forecast:
     """What comes after a series whose last state has the law (Z, K) under each of Z points."""
+    check_whole("horizon", horizon)
+    check_whole("size", size, 0)
     steps = np.stack([point.transition for point in points])  # (Z, K, K)
     common = ~np.isin(np.arange(model.n_states), rare)
     states, event = np.empty((horizon, model.n_states)), np.empty((len(points), horizon))

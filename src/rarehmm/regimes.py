@@ -41,8 +41,8 @@ def judge_states(
 ) -> list[Regime]:
     """What each state of a fit is; of a long series, seen on a sample that keeps its surprising stretches.
 
-    Rare states must be worth their price.  The least worthy is taken out as long as one is not, and the others are
-    judged without it: of two states that share one regime, one stays.
+    Rare states must be worth their price.  If one is not, a state too many is taken out, whichever leaves the others
+    where they are, and they are judged without it; states that share a rare regime are all rare.
     """
     seen = series
     if len(series) > 2 * SAMPLE and model.n_states > 1:
@@ -51,18 +51,26 @@ def judge_states(
     left = [one.state for one in found if one.kind != "empty"]  # states of the smaller and smaller fit
     for k in [one.state for one in found if one.kind == "empty"][::-1]:
         model, parameters = without(model, parameters, k)
-    rare = [k for k in left if found[k].kind == "rare"]
+    rare, heirs = [k for k in left if found[k].kind == "rare"], {}
     while rare and len(left) > 1:
         full = fitted(model, seen, parameters, threads)
         judged = {k: held_up(model, full, seen, left.index(k), threads) for k in rare}
         for k, one in judged.items():
             found[k] = found[k]._replace(kind=one.kind, words=one.words)
-        worst = min(rare, key=lambda k: judged[k].worth)
-        if judged[worst].worth >= 0:
+        if min(one.worth for one in judged.values()) >= 0:
             break
+        others = {k: held_up(model, full, seen, left.index(k), threads, needed=True) for k in left if k not in rare}
+        spare = {k: one for k, one in (judged | others).items() if one.worth < 0}
+        calm = {k: one for k, one in spare.items() if one.calm} or {k: spare[k] for k in rare if k in spare}
+        worst = min(calm, key=lambda k: (round(calm[k].gain), calm[k].size))  # of two that are one, the smaller
+        heirs[worst] = [k for k in left if k != worst][spare[worst].heir]
         model, parameters = without(model, full.parameters, left.index(worst))
-        rare.remove(worst)
         left.remove(worst)
+        if worst in rare:
+            rare.remove(worst)
+    for k in reversed(heirs):
+        if found[k].kind == "unsupported" and found[heirs[k]].kind == "rare":
+            found[k] = found[k]._replace(kind="rare", words=f"it shares the regime of state {heirs[k]}")
     return found
 
 
@@ -108,33 +116,47 @@ def apart(one: Array, other: Array) -> float:
 
 
 class Judgement(NamedTuple):
+    """``gain`` in log likelihood and ``worth``, what of it is beyond the price: negative if the state is not needed;
+    ``size``: its observations; ``calm``: whether the others keep theirs without it; ``heir``: which of them then has
+    most of its own."""
+
     kind: str
     words: str
-    worth: float  # log likelihood beyond the price; negative if it is not a regime
+    worth: float
+    gain: float
+    size: float
+    calm: bool
+    heir: int
 
 
-def held_up(model: Model, full: "Fit", series: Series, k: int, threads: int | None) -> Judgement:
-    """Whether the data hold up a rare state k of a fit against fits without it."""
+def held_up(model: Model, full: "Fit", series: Series, k: int, threads: int | None, needed: bool = False) -> Judgement:
+    """Whether the data hold up a state k of a fit against fits without it; ``needed``: as a state of any kind."""
     K, P = full.parameters.phi.shape
-    gamma = smooth(model, full.parameters, series, threads=threads)[:, k]
+    every = smooth(model, full.parameters, series, threads=threads)
+    gamma = every[:, k]
     count, n = max(float(gamma.sum()), 1.0), len(series) - series.n_missing
     price = 0.5 * ((P + K - 1) * np.log(count) + (K - 1) * np.log(n))  # of its parameters, as in BIC
     fewer, start = without(model, full.parameters, k)
     best = fitted(fewer, series, start, threads)
+    shared = every.T @ smooth(fewer, best.parameters, series, threads=threads)  # (K, K - 1)
+    stay = np.delete(shared, k, axis=0).argmax(1)
     gain = full.value - best.value
+    rest = gain, count, bool((stay == np.arange(K - 1)).all()), int(shared[k].argmax())
     if gain < price:
         words = f"it raises the log likelihood by {gain:.1f}; {price:.1f} would be needed"
-        return Judgement("unsupported", words, gain - price)
-    if gamma @ gamma / count < CRISP and full.parameters.transition[k, k] < 0.1 + 2 * count / n:
+        return Judgement("unsupported", words, gain - price, *rest)
+    if not needed and gamma @ gamma / count < CRISP and full.parameters.transition[k, k] < 0.1 + 2 * count / n:
         words = "its observations neither stand apart nor follow each other: the tail of other states"
-        return Judgement("tail", words, -1.0)
-    for family, phi in model.family.heavier(best.parameters.phi) if hasattr(model.family, "heavier") else ():
+        return Judgement("tail", words, -1.0, *rest)
+    heavier = model.family.heavier(best.parameters.phi) if hasattr(model.family, "heavier") and not needed else ()
+    for family, phi in heavier:
         other = replace(fewer, family=family, priors=default_priors(family, K - 1, series))
         tail = fitted(other, series, other.natural(phi, best.parameters.transition), threads)
         if full.value - tail.value < price:
             words = f"{K - 1} states with heavier tails, {family}, do as well"
-            return Judgement("tail", words, full.value - tail.value - price)
-    return Judgement("rare", f"it raises the log likelihood by {gain:.0f}; {price:.1f} would do", gain - price)
+            return Judgement("tail", words, full.value - tail.value - price, *rest)
+    words = f"it raises the log likelihood by {gain:.0f}; {price:.1f} would do"
+    return Judgement("rare", words, gain - price, *rest)
 
 
 class Fit(NamedTuple):

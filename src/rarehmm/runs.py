@@ -113,6 +113,7 @@ def fill(folder: Path, settings: Settings, hmm: RareHMM, series: Series, watch: 
     events = event_table(
         series, probabilities, hmm.rare_states_,
         threshold=settings.threshold, gap=settings.gap, shortest=settings.shortest,
+        centre=hmm.ordinary_level(hmm.rare_states_),
     )  # fmt: skip
     watch("forecast", 0, 0)
     ahead = hmm.forecast(series, settings.horizon)

@@ -214,3 +214,51 @@ def rng_series():
     y = np.random.default_rng(0).normal(size=2000)
     y[300:320] += 8
     return y
+
+
+def test_streams_refuse_what_the_series_would():
+    hmm = rh.RareHMM(2, method="map").fit(rng_series())
+    stream = hmm.update(None, 0.1)
+    for bad in (np.inf, 1e300):
+        with pytest.raises(ValueError, match="observation 2 is"):
+            hmm.update(stream, bad)
+    counts = rh.RareHMM(2, emission="poisson", method="map").fit(np.abs(3 * rng_series()).astype(int))
+    for bad in (-1, 0.5):
+        with pytest.raises(ValueError, match="observation 1 is"):
+            counts.update(None, bad)
+    with pytest.raises(ValueError, match="of another one"):
+        rh.RareHMM(3, method="map").fit(rng_series()).update(stream, 0.0)
+
+
+def test_clones_generators_threads_and_known_models():
+    y = rng_series()
+    first = rh.RareHMM(2, method="map").fit(y)
+    again = clone(rh.RareHMM(2, method="map", init=first)).fit(y)
+    np.testing.assert_allclose(again.means_, first.means_, atol=1e-3)
+    rh.RareHMM(2, n_draws=50, random_state=np.random.RandomState(0), n_jobs=-1).fit(y)
+    fixed = {"mean": [0, 8], "variance": [1, 1], "transition": [[0.999, 0.001], [0.05, 0.95]]}
+    known = rh.RareHMM(2, fixed=fixed).fit(y)
+    assert known.posterior_.why == ["everything is known"]
+    assert known.rare_events(y)["start"].tolist() == [300]
+
+
+def test_columns_lengths_states_and_levels_at_the_door():
+    y = rng_series()
+    table = pd.DataFrame({"a": y, "b": -y})
+    hmm = rh.RareHMM(2, method="map").fit(table)
+    assert hmm.feature_names_in_.tolist() == ["a", "b"]
+    with pytest.raises(ValueError, match="the fit was to \\['a', 'b'\\], in this order"):
+        hmm.predict(table[["b", "a"]])
+    one = rh.RareHMM(2, method="map").fit(y)
+    with pytest.raises(ValueError, match="leave lengths out"):
+        one.predict_proba(rh.Series(y), lengths=[1000, 1000])
+    assert one.rare_events(y, states=[1, 1])["probability"].max() <= 1
+    alone = one.rare_events(np.array([8.0, 8, 8, 8, 9, 6, 8, 8]))
+    assert alone["peak"].tolist() == [9.0]  # seen from what is ordinary, not from the mean of the batch
+    empty = one.rare_events(y[1000:1200])
+    assert len(empty) == 0
+    assert empty.dtypes.equals(one.rare_events(y).dtypes)
+    with pytest.raises(ValueError, match="horizon is 0"):
+        one.forecast(y, horizon=0)
+    with pytest.raises(ValueError, match="n_average is -1"):
+        rh.RareHMM(2, n_average=-1).fit(y)

@@ -186,7 +186,7 @@ def test_states_are_found_and_put_in_their_places():
         ({"mean": [0, None, None], "transition": RING}, [0, 8, -8]),
     ):
         model = rh.Model(rh.Gaussian(), 3, priors, fixed=fixed)
-        found = Posterior.of(rh.infer(np.random.default_rng(0), model, series, method="laplace", wanted=100))
+        found = Posterior.of(rh.infer(np.random.default_rng(0), model, series, wanted=100))
         np.testing.assert_allclose(found.mean.phi[:, 0], means, atol=0.2)
 
 

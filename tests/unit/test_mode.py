@@ -72,3 +72,34 @@ def test_a_renamed_or_unfinished_climb_is_no_other_mode():
     assert not is_other(mode, series, near)
     assert isinstance(mode, Mode)
     assert negative_hessian(mode.model, series, mode.theta).shape == (mode.model.size,) * 2
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize(("scale", "shift"), [(1e-6, 0), (1e-12, 0), (1e12, 0), (1, 1e6), (1e-7, 1e-3), (3.0, -1e5)])
+def test_the_answer_does_not_depend_on_units(scale, shift):
+    y = np.random.default_rng(2).normal(size=3000)
+    y[1000:1030] += 8
+    y[2000:2040] += 8
+    plain, other = (rh.RareHMM(2, n_draws=100).fit(v) for v in (y, scale * y + shift))
+    assert plain.posterior_.method == other.posterior_.method == "chain"
+    assert other.rare_states_.tolist() == [1]
+    np.testing.assert_allclose((other.means_ - shift) / scale, plain.means_, atol=0.02)
+    np.testing.assert_allclose(other.covars_ / scale**2, plain.covars_, rtol=0.02)
+
+
+@pytest.mark.jit
+def test_free_states_in_another_order_are_no_second_mode():
+    """The mean of one state is known; the two others may change their names."""
+    y = np.random.default_rng(5).normal(size=20_000)
+    for begin in range(500, 20_000, 4000):
+        y[begin : begin + 40] += 8
+        y[begin + 1000 : begin + 1040] -= 8
+    series = rh.Series(y)
+    fixed = {"mean": [0.0, None, None]}
+    model = rh.Model(rh.Gaussian(), 3, rh.default_priors(rh.Gaussian(), 3, series), fixed=fixed)
+    mode = find_mode(model, series)
+    here = mode.model.unpack(mode.theta)
+    order = [0, 2, 1]
+    swapped = model.natural(here.phi[order], here.transition[np.ix_(order, order)])
+    assert not is_other(mode, series, rh.climb(model, series, swapped, steps=2))
+    assert mode.others == []

@@ -98,8 +98,11 @@ def test_a_rare_regime_stays_one_with_states_too_many(K):
     shell = model_of(rh.Gaussian(), 3)
     P = [[0.9949, 0.005, 0.0001], [0.005, 0.9949, 0.0001], [0.1, 0.1, 0.8]]
     truth = shell.parameters(P, mean=[-6, 0, 6], variance=1)
-    found = fitted(rh.simulate(np.random.default_rng(0), shell, truth, 50_000)[0], K)
-    assert [r.kind for r in found].count("rare") == 1, found
+    y, states = rh.simulate(np.random.default_rng(0), shell, truth, 50_000)
+    rare = [r for r in fitted(y, K) if r.kind == "rare"]
+    assert sum("raises the log likelihood" in r.words for r in rare) == 1, rare
+    assert all("raises" in r.words or "shares the regime of state" in r.words for r in rare)
+    assert sum(r.observations for r in rare) == pytest.approx((states == 2).sum(), rel=0.2)
 
 
 @pytest.mark.jit
@@ -124,3 +127,23 @@ def test_a_rare_regime_of_a_long_series_is_reported():
     found = fitted(y, 2)
     assert [r.kind for r in found] == ["common", "rare"]
     assert found[1].share == pytest.approx((states == 1).mean(), rel=0.2)
+
+
+def two_bursts(seed):
+    y = np.random.default_rng(seed).normal(size=5000)
+    y[1000:1030] += 8
+    y[3000:3040] += 8
+    return y
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize("K", [2, 3, 4, 5])
+@pytest.mark.parametrize("seed", [0, 1, 3])
+def test_states_too_many_do_not_hide_the_regime(K, seed):
+    """Whether they split the common states or the rare one, the events are those of the regime."""
+    y = two_bursts(seed)
+    hmm = rh.RareHMM(K, method="map").fit(y)
+    events = hmm.rare_events(y)
+    assert events["start"].tolist() == [1000, 3000]
+    assert events["end"].tolist() == [1029, 3039]
+    assert all(hmm.means_[k, 0] > 6 for k in hmm.rare_states_)
