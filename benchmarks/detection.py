@@ -178,7 +178,10 @@ def reliability(probability, truth, edges):
 
 
 def calibrated():
-    """Reliability of the smoothed and the causal probability of a rare state, where the truth is known."""
+    """Reliability of the smoothed and the causal probability of a rare state, and of events, where the truth is known.
+
+    Of an event: its mean probability, and the share of its observations that are in the state.
+    """
     model = rh.Model(rh.Gaussian(), 3, rh.paper_priors(rh.Gaussian()))
     P = [[0.98, 0.018, 0.002], [0.02, 0.975, 0.005], [0.1, 0.1, 0.8]]
     truth = model.parameters(P, mean=[-2, 0, 2.5], variance=1)
@@ -190,7 +193,28 @@ def calibrated():
         name: reliability(function(y[200_000:])[:, rare].sum(1), seen, edges)
         for name, function in (("smoothed", hmm.predict_proba), ("causal", hmm.filter_proba))
     }
+    events = hmm.rare_events(y[200_000:], threshold=0.1)
+    share = np.array([seen[a : b + 1].mean() for a, b in zip(events["start"], events["end"], strict=True)])
+    curves["events"] = reliability(events["probability"].to_numpy(), share, [0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 1.0001])
+    draw(curves)
     return {"reliability": curves}
+
+
+def draw(curves):
+    """The reliability curves as a picture, with twice the standard error of each share."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.2, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], color="0.7", lw=1)
+    for (name, rows), mark in zip(curves.items(), "os^", strict=True):
+        _, _, mean, share, count = (np.array(column) for column in zip(*rows, strict=True))
+        error = 2 * np.sqrt(np.maximum(share * (1 - share), 1e-4) / count)
+        axes.errorbar(mean, share, error, fmt=f"{mark}-", ms=4, lw=1, label=name)
+    axes.set(xlabel="probability of the rare state", ylabel="share that is in it", aspect="equal")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend()
+    figure.savefig(RESULTS / "reliability.png", dpi=110)
 
 
 # ---------------------------------------------------------------- the page
@@ -215,7 +239,7 @@ def main(asked):
 
 def solar_page(found, verdict):
     lines = [
-        "# Detecting solar flares",
+        "# Detection: solar flares, NAB, and whether probabilities are right",
         "",
         "Written by `make detection`; do not edit. GOES-16, 2022: 250,000 minutes to learn from, the table is of the",
         "70,871 after them. The regime is the state with the largest mean of four. Flares: class M and X. Alarms",
@@ -240,7 +264,10 @@ def reliability_page(curves):
         "## Are probabilities of a rare state right?",
         "",
         "Simulated: three states, a rare one 2.5 standard deviations from its neighbour; learnt on 200,000, tested on",
-        "the next 200,000.",
+        "the next 200,000. Events are those at a threshold of .1; theirs is the mean probability, and the share of their",
+        "observations in the state.",
+        "",
+        "![Reliability curves](reliability.png)",
         "",
         "| | probability | mean probability | share in the state | observations |",
         "|---|---|---|---|---|",

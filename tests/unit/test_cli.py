@@ -1,12 +1,9 @@
 """The commands in this process, on small inputs."""
 
-import numpy as np
-import pytest
 from typer.testing import CliRunner
 
 from rarehmm import cli
 from rarehmm.cli import kernels
-from rarehmm.plots import longest_visit
 
 
 def invoke(*args):
@@ -47,11 +44,3 @@ def test_a_size_that_is_too_small_is_refused():
     done = CliRunner().invoke(cli.app, ["demo", "--size", "9"])
     assert done.exit_code == 2
     assert "10000" in done.output
-
-
-@pytest.mark.parametrize(
-    ("inside", "expected"),
-    [([0, 1, 1, 0, 1], (1, 3)), ([1, 0, 1, 1, 1], (2, 5)), ([0, 0], (0, 1)), ([1], (0, 1))],
-)
-def test_longest_visit(inside, expected):
-    assert longest_visit(np.array(inside, dtype=bool)) == expected
