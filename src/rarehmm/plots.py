@@ -110,10 +110,22 @@ def plot_events(series: Any, events: Any, *, axes: Any = None) -> Any:
     """A series with its events marked, from the table of ``rare_events``."""
     series = series if isinstance(series, Series) else Series(series)
     axes = plot_series(series, axes=axes)
-    for _, event in events.iterrows():
-        axes.axvspan(event["start"], event["end"], color=colour(int(event["state"])), alpha=0.3, lw=0)
-        axes.plot([event["peak_at"]], [event["peak"]], "v", color=colour(int(event["state"])), ms=5)
+    for event in events.itertuples():
+        start, end, peak = (on_axis(series, label, event.sequence) for label in (event.start, event.end, event.peak_at))
+        axes.axvspan(start, end, color=colour(event.state), alpha=0.3, lw=0)
+        axes.plot([peak], [event.peak], "v", color=colour(event.state), ms=5)
     return axes
+
+
+def on_axis(series: Series, label: Any, sequence: int) -> Any:
+    """Where a label of an event table lies on the time axis of ``plot_series``."""
+    index = series.index
+    if isinstance(index, list):  # a list of sequences: labels are those of each
+        own = index[sequence]
+        return int(series.offsets[sequence]) + int(label if own is None else own.get_loc(label))
+    if index is not None and index.nlevels > 1:
+        return int(index.get_loc(label))
+    return label.to_timestamp() if hasattr(label, "to_timestamp") else label
 
 
 # ---------------------------------------------------------------- the posterior

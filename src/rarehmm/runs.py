@@ -69,9 +69,11 @@ def settings_of(folder: Path) -> Settings:
     return from_mapping(read_settings(folder / "settings.yaml"))
 
 
-def series_of(settings: Settings) -> Series:
+def series_of(settings: Settings, shown: bool = False) -> Series:
     """The series that is modelled: read, and made ready as the settings say."""
-    table = read_file(settings.file, settings.column, settings.time)
+    with progress_line(shown) as watch:
+        watch("reading", 0, 0)
+        table = read_file(settings.file, settings.column, settings.time)
     for name in table.columns:
         values = table[name].to_numpy(dtype=float)
         if settings.log:
@@ -82,11 +84,8 @@ def series_of(settings: Settings) -> Series:
     return Series(table[table.columns[0]] if table.shape[1] == 1 else table)
 
 
-def fit(folder: Path, settings: Settings, shown: bool = False) -> Found:
-    """Fit, and fill the folder; progress is ``shown`` on a terminal."""
-    with progress_line(shown) as watch:
-        watch("reading", 0, 0)
-        series = series_of(settings)
+def fit(folder: Path, settings: Settings, series: Series, shown: bool = False) -> Found:
+    """Fit the series of the settings, and fill the folder; progress is ``shown`` on a terminal."""
     logger.info("%s", series)
     hmm = RareHMM(
         settings.states, emission=settings.emission, method=settings.method, n_draws=settings.draws,

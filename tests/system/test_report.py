@@ -28,7 +28,7 @@ def folder(tmp_path_factory):
     y.to_csv(path / "flux.csv", index=False)
     settings = Settings(str(path / "flux.csv"), ["flux <b>"], "time", states=2, draws=300)
     runs.begin(path / "run", settings)
-    assert runs.fit(path / "run", settings).good
+    assert runs.fit(path / "run", settings, runs.series_of(settings)).good
     return path / "run"
 
 

@@ -105,3 +105,20 @@ def test_checks_residuals_and_designs_are_drawn():
     top = max(lines, key=lambda s: s[:, 1].max())
     assert top[0, 0] == 3500
     assert top[:, 1].max() == pytest.approx(50 * windows.count / weights.sum())
+
+
+def test_events_lie_where_the_series_is_drawn():
+    parts = [np.zeros(40), np.zeros(60)]
+    dated = [pd.Series(p, index=pd.date_range("2026-01-01", periods=len(p), freq="h")) for p in parts]
+    p = np.zeros((100, 2))
+    p[50:55, 1] = 1  # rows 10 to 14 of the second sequence
+    for data in (parts, dated):
+        series = rh.Series(data)
+        axes = plots.plot_events(series, event_table(series, p, np.array([1])))
+        box = axes.patches[0].get_extents().transformed(axes.transData.inverted())
+        assert (round(box.x0), round(box.x1)) == (50, 54)
+    pairs = pd.MultiIndex.from_product([["a", "b"], range(50)])
+    for index in (pairs, pd.period_range("2026-01", periods=100, freq="D")):
+        series = rh.Series(pd.Series(np.zeros(100), index=index))
+        axes = plots.plot_events(series, event_table(series, p, np.array([1])))
+        assert len(axes.patches) == 1

@@ -64,9 +64,9 @@ def fit(
     }  # fmt: skip
     told = read_settings(settings) if settings else {}
     whole = from_mapping(told | {name: value for name, value in given.items() if value is not None})
-    runs.series_of(whole)  # what cannot be read is said before anything is written
+    series = runs.series_of(whole, not quiet and not as_json)  # what cannot be read is said before anything is written
     runs.begin(out, whole, force)
-    return finish(out, whole, quiet, as_json)
+    return finish(out, whole, series, quiet, as_json)
 
 
 @app.command()
@@ -75,15 +75,15 @@ def resume(folder: Folder, quiet: Quiet = False, as_json: AsJson = False) -> int
     settings = runs.settings_of(folder)
     if (folder / "report.html").is_file():
         raise ValueError(f"{folder} is finished; see {folder / 'report.html'}.")
-    return finish(folder, settings, quiet, as_json)
+    return finish(folder, settings, runs.series_of(settings), quiet, as_json)
 
 
-def finish(folder: Path, settings: Settings, quiet: bool, as_json: bool) -> int:
+def finish(folder: Path, settings: Settings, series: rh.Series, quiet: bool, as_json: bool) -> int:
     """Fit, and tell what was found."""
     shown = not quiet and not as_json
     with logged(folder):
         try:
-            found = runs.fit(folder, settings, shown)
+            found = runs.fit(folder, settings, series, shown)
         except KeyboardInterrupt:
             if shown:
                 console.print(f"interrupted; go on with: rarehmm resume {folder}", soft_wrap=True)
@@ -226,7 +226,7 @@ def demo(
     runs.begin(out, settings, force=True)
     console.print("fitting (the first time, kernels are compiled: 10 to 20 s)")
     with logged(out):
-        found = runs.fit(out, settings, shown=True)
+        found = runs.fit(out, settings, runs.series_of(settings), shown=True)
     say("fitted, checked and written", began)
     tell(found)
     console.print(f"open in a browser: {out / 'report.html'}", soft_wrap=True)
