@@ -1,5 +1,6 @@
 """Draws in their own units, with their states in a stable order: arrays, a table, ArviZ, a file."""
 
+import functools
 import json
 import math
 import pathlib
@@ -103,11 +104,10 @@ class Posterior:
     def verdict(self) -> str:
         return verdict(self.checks)
 
-    @property
+    @functools.cached_property
     def occupancy(self) -> Array:
         """Share of the time spent in each state in the long run, (chains, draws, K)."""
-        flat = self.transition.reshape(-1, *self.transition.shape[2:])
-        return np.array([stationary(P) for P in flat]).reshape(self.transition.shape[:3])
+        return stationary(self.transition)
 
     @property
     def sojourn(self) -> Array:

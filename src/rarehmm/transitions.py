@@ -37,7 +37,8 @@ def from_paper(A: Array) -> Array:
 
 # ---------------------------------------------------------------- the stationary law
 def stationary(transition: Array) -> Array:
-    r"""The law :math:`\pi` with :math:`\pi P = \pi`, every entry to full relative accuracy, however rare its state.
+    r"""The law :math:`\pi` with :math:`\pi P = \pi`, every entry to full relative accuracy, however rare its state; of
+    many matrices (..., K, K) at once.
 
     States are eliminated one after the other without a subtraction (Grassmann, Taksar and Heyman 1985).  States that
     are left for good have none of it; of several closed classes, each has an equal part.
@@ -45,6 +46,10 @@ def stationary(transition: Array) -> Array:
     >>> stationary(np.array([[0.99, 0.01], [0.09, 0.91]]))
     array([0.9, 0.1])
     """
+    if (transition > 0).all():
+        return _irreducible_law(transition)
+    if transition.ndim > 2:
+        return np.array([stationary(P) for P in transition])
     law = np.zeros(len(transition))
     classes = closed_classes(transition)
     for members in classes:
@@ -66,20 +71,20 @@ def closed_classes(transition: Array) -> list[IntArray]:
 
 
 def _irreducible_law(transition: Array) -> Array:
-    left, _ = _eliminated(transition, np.zeros(len(transition)))
-    law = np.ones(len(left))
-    for n in range(1, len(left)):
-        law[n] = law[:n] @ left[:n, n]
-    return np.asarray(law / law.sum())
+    left, _ = _eliminated(transition, np.zeros(transition.shape[:-1]))
+    law = np.ones(transition.shape[:-1])
+    for n in range(1, transition.shape[-1]):
+        law[..., n] = (law[..., :n] * left[..., :n, n]).sum(-1)
+    return np.asarray(law / law.sum(-1, keepdims=True))
 
 
 def _eliminated(transition: Array, right: Array) -> tuple[Array, Array]:
     """Eliminate states from the last to the first in (I - P) u = right, with diagonals as sums of what leaves."""
     left, right = np.array(transition, dtype=float), np.array(right, dtype=float)
-    for n in range(len(left) - 1, 0, -1):
-        left[:n, n] /= left[n, :n].sum()
-        right[:n] += left[:n, n] * right[n]
-        left[:n, :n] += np.outer(left[:n, n], left[n, :n])
+    for n in range(left.shape[-1] - 1, 0, -1):
+        left[..., :n, n] /= left[..., n, :n].sum(-1, keepdims=True)
+        right[..., :n] += left[..., :n, n] * right[..., n, None]
+        left[..., :n, :n] += left[..., :n, n, None] * left[..., n, None, :n]
     return left, right
 
 
