@@ -4,11 +4,9 @@ Every reader gives a pandas DataFrame of the columns asked for, indexed by time 
 """
 
 import difflib
-import os
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,19 +65,6 @@ def chosen(path: Path, columns: list[str], time: str | None, there: dict[str, bo
     if len(numeric) != 1:
         raise ValueError(f"{path} has {len(numeric)} columns of numbers; say which with --column: {names}.")
     return numeric
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """A name to write to, which takes the place of ``path`` when all is written; else nothing is left of it."""
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path.parent} is not a folder; make it first.")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        yield partial
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 # ---------------------------------------------------------------- CSV

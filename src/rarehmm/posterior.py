@@ -13,12 +13,12 @@ from rarehmm import priors as all_priors
 from rarehmm.arviz_adapter import effective_size, inference_data, r_hat, read_posterior, write_netcdf
 from rarehmm.diagnostics import Check, verdict
 from rarehmm.emissions import families
-from rarehmm.files import whole_file
 from rarehmm.inference import Inference
 from rarehmm.mode import reordered
 from rarehmm.model import Model, Parameters, Priors
 from rarehmm.series import Array
 from rarehmm.transitions import stationary
+from rarehmm.writing import whole_file
 
 FORMAT = 1  # of saved files
 

@@ -2,9 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from typing import Any
 
 Watch = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done, and of how much (0: not known)."""
@@ -15,8 +13,11 @@ def silent(stage: str, done: int, total: int) -> None:
 
 
 @contextmanager
-def progress_line(shown: bool = True, console: Console | None = None) -> Iterator[Watch]:
+def progress_line(shown: bool = True, console: Any = None) -> Iterator[Watch]:
     """A line that shows what is being done and how far it is, if it is to be ``shown`` and there is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
     console = console or Console(stderr=True)
     if not shown or not (console.is_terminal or console.is_jupyter):
         yield silent

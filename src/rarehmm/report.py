@@ -156,11 +156,11 @@ def event_list(content: Content) -> str:
         return section("Rare events", paragraph("None.", "soft"))
     longest = events["duration"].to_numpy().argsort()[::-1][:LISTED]
     rows = []
-    for i in np.sort(longest):
-        e = events.iloc[i]
-        button = f'<button class="event" type="button" data-event="{i}">{escape(str(e["start"]))}</button>'
-        rows.append([button, escape(str(e["end"])), f"{e['duration']:,}", f"{e['peak']:.5g}",
-                     f"{swatch(int(e['state']))}{e['state']}", f"{e['probability']:.3f}"])  # fmt: skip
+    order = np.sort(longest)
+    for i, e in zip(order, events.iloc[order].itertuples(), strict=True):
+        button = f'<button class="event" type="button" data-event="{i}">{escape(str(e.start))}</button>'
+        state = f"{swatch(e.state)}{e.state}"
+        rows.append([button, escape(str(e.end)), f"{e.duration:,}", f"{e.peak:.5g}", state, f"{e.probability:.3f}"])
     words = "A click on an event shows it above."
     if len(events) > LISTED:
         words += f" The {LISTED} longest of {len(events):,} are listed; events.csv has all."

@@ -19,7 +19,7 @@ from rarehmm.checks import InterruptedWarning
 from rarehmm.diagnostics import Check
 from rarehmm.estimator import RareHMM
 from rarehmm.events import event_table, stretches_above
-from rarehmm.files import read_file, whole_file
+from rarehmm.files import read_file
 from rarehmm.posterior import Posterior
 from rarehmm.prediction import Forecast
 from rarehmm.preparation import detrended, logarithm
@@ -29,6 +29,7 @@ from rarehmm.report import Content, report
 from rarehmm.residuals import Fit
 from rarehmm.series import Series
 from rarehmm.settings import Settings, from_mapping, read_settings
+from rarehmm.writing import whole_file
 
 logger = logging.getLogger(__name__)
 OWN = ("settings.yaml", "posterior.nc", "regimes.json", "events.csv", "forecast.csv", "diagnosis.json", "report.html",

@@ -46,15 +46,21 @@
     const [r0, t0] = anchors[a], [r1, t1] = anchors[b];
     return r1 === r0 ? t0 : t0 + (t1 - t0) * (row - r0) / (r1 - r0);
   };
-  const label = (point, span) => {
-    const row = point * step;
-    if (!anchors) return Math.round(row).toLocaleString("en");
-    const t = timeAt(row);
-    if (!data.dates) return number(t);
+  const dated = (t, days) => {
     const text = new Date(t).toISOString();
-    const days = Math.abs(timeAt(row + span * step) - t) / 864e5;
     return days > 60 ? text.slice(0, 7) : days > 2 ? text.slice(0, 10) : days > 0.003
       ? text.slice(5, 16).replace("T", " ") : text.slice(11, 19);
+  };
+  // points and their labels along the time axis: round numbers, or evenly spaced dates
+  const labels = (count) => {
+    const span = view.to - view.from, here = (point) => anchors ? timeAt(point * step) : point * step;
+    if (data.dates) {
+      const days = (here(view.to) - here(view.from)) / count / 864e5;
+      return Array.from({ length: count + 1 }, (_, k) => view.from + span * (k + 0.5) / (count + 1)).map((p) => [p, dated(here(p), days)]);
+    }
+    const first = here(view.from), last = here(view.to);
+    const round = (t) => Number.isInteger(t) ? t.toLocaleString("en") : number(t);
+    return ticks(first, last, count + 1).map((t) => [view.from + span * (t - first) / Math.max(last - first, 1e-300), round(t)]);
   };
 
   // ---------------------------------------------------------------- drawing
@@ -103,10 +109,7 @@
       g.fillText(number(t), left - 6, y(t));
     }
     g.textAlign = "center"; g.textBaseline = "alphabetic";
-    for (let k = 0, count = width < 420 ? 2 : 5; k <= count; k++) {
-      const at = view.from + span * (k + 0.5) / (count + 1);
-      g.fillText(label(at, span / count), px(at), h - 5);
-    }
+    for (const [at, text] of labels(width < 420 ? 2 : 5)) g.fillText(text, px(at), h - 5);
     g.fillStyle = mark; g.globalAlpha = 0.25;
     for (const e of data.events) {
       const a = px(e[0] / step), b = px((e[1] + 1) / step);
