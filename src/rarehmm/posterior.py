@@ -145,6 +145,12 @@ class Posterior:
             "return_time": self.return_time,
         }
 
+    def interval(self, name: str, state: int, probability: float = 0.9) -> tuple[float, float, float]:
+        """Mean of one quantity of a state, and the ends of its central interval."""
+        x = self.quantities[name][..., state]
+        low, high = np.quantile(x, [(1 - probability) / 2, (1 + probability) / 2])
+        return float(x.mean()), float(low), float(high)
+
     def summary(self, probability: float = 0.9) -> Any:
         """A pandas table: mean, standard deviation and central interval of everything that is reported, with the
         effective number of draws and R-hat."""

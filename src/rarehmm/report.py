@@ -113,11 +113,8 @@ def states(content: Content) -> str:
     names = [p.name for p in posterior.model.family.parameters] + ["occupancy", "sojourn", "return_time"]
     rows = []
     for r in content.hmm.regimes_:
-        cells = []
-        for name in names:
-            x = posterior.quantities[name][..., r.state]
-            low, high = np.quantile(x, [0.05, 0.95])
-            cells.append(f"{x.mean():.4g}<br><span class='soft'>{low:.4g} to {high:.4g}</span>")
+        intervals = [posterior.interval(name, r.state) for name in names]
+        cells = [f"{mean:.4g}<br><span class='soft'>{low:.4g} to {high:.4g}</span>" for mean, low, high in intervals]
         rows.append([f"{swatch(r.state)}{r.state}", escape(r.kind), *cells, escape(r.words)])
     header = ["state", "what it is", *(name.replace("_", " ") for name in names), "why"]
     return section("The states", table(header, rows, text=(1, len(header) - 1)) +

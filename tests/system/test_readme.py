@@ -9,10 +9,15 @@ README = pathlib.Path(__file__).parents[2] / "README.md"
 DOCS = sorted((README.parent / "docs").glob("*.md"))
 
 
+def code_of(page):
+    """The one program of a page."""
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    return code
+
+
 @pytest.mark.jit
 def test_the_example_runs(capsys):
-    (code,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    exec(code, {})
+    exec(code_of(README), {})
     out = capsys.readouterr().out
     assert "Nothing speaks against this posterior." in out
     found, share = re.search(r"(\d+) events; ([\d.]+)% of the rare", out).groups()
@@ -22,16 +27,14 @@ def test_the_example_runs(capsys):
 
 @pytest.mark.jit
 def test_the_posterior_is_found_as_its_page_says(capsys):
-    (code,) = re.findall(r"```python\n(.*?)```", (README.parent / "docs" / "posterior.md").read_text(), re.DOTALL)
-    exec(code, {})
+    exec(code_of(README.parent / "docs" / "posterior.md"), {})
     assert "Nothing speaks against this posterior." in capsys.readouterr().out
 
 
 @pytest.mark.jit
 def test_the_estimator_does_what_its_page_says(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"```python\n(.*?)```", (README.parent / "docs" / "estimator.md").read_text(), re.DOTALL)
-    exec(code, {})
+    exec(code_of(README.parent / "docs" / "estimator.md"), {})
     out = capsys.readouterr().out
     assert "Nothing speaks against this posterior." in out
     assert "The model fits the series." in out
@@ -42,8 +45,7 @@ def test_the_estimator_does_what_its_page_says(capsys, tmp_path, monkeypatch):
 @pytest.mark.jit
 def test_states_are_found_as_their_page_says(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"```python\n(.*?)```", (README.parent / "docs" / "states.md").read_text(), re.DOTALL)
-    exec(code, {})
+    exec(code_of(README.parent / "docs" / "states.md"), {})
     out = capsys.readouterr().out
     assert "<- chosen" in out.splitlines()[3]
     assert out.count("state 2: rare") == 1

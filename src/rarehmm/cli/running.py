@@ -123,12 +123,8 @@ def tell(found: runs.Found) -> None:
     names = [p.name for p in posterior.model.family.parameters] + ["occupancy", "sojourn"]
     table = Table("state", "what it is", *names, title="States: mean and 90 % interval")
     for r in found.hmm.regimes_:
-        cells = []
-        for name in names:
-            x = posterior.quantities[name][..., r.state]
-            low, high = np.quantile(x, [0.05, 0.95])
-            cells.append(f"{x.mean():.4g}\n{low:.4g} to {high:.4g}")
-        table.add_row(str(r.state), r.kind, *cells)
+        intervals = [posterior.interval(name, r.state) for name in names]
+        table.add_row(str(r.state), r.kind, *(f"{mean:.4g}\n{low:.4g} to {high:.4g}" for mean, low, high in intervals))
     console.print(table)
     if len(found.events):
         longest = found.events.nlargest(5, "duration")
