@@ -9,30 +9,39 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rarehmm.lanes import LANES
 from rarehmm.series import Array, BoolArray, IntArray, Series
 
-R = TypeVar("R")
 CHUNK = 1 << 16  # observations in a chunk, roughly
 SMALLEST = 128  # a shorter sequence is one block
 
 
 class Blocks(NamedTuple):
-    """Where blocks lie: ``first`` and ``length`` (n,), and where their sequences ``begin`` and ``stop``."""
+    """Where blocks lie: ``first`` and ``length`` (n,), where their sequences ``begin`` and ``stop``, and the ``weight``
+    of each."""
 
     first: IntArray
     length: IntArray
     begin: IntArray
     stop: IntArray
+    weight: Array
 
     @property
     def fresh(self) -> BoolArray:
         """Which blocks begin their sequence."""
         return np.asarray(self.first == self.begin)
+
+    def within(self, chunk: "Chunk") -> tuple[IntArray, IntArray, IntArray, IntArray, Array]:
+        """The blocks of a chunk, in the order of its lanes, by rows of the chunk."""
+        mine, offset = chunk.blocks, chunk.first
+        return (
+            self.first[mine] - offset, self.length[mine], self.begin[mine] - offset, self.stop[mine] - offset,
+            self.weight[mine],
+        )  # fmt: skip
 
 
 class Chunk(NamedTuple):
@@ -53,7 +62,7 @@ def split(series: Series, size: int) -> Blocks:
     number = np.arange(len(sequence)) - np.repeat(np.cumsum(counts) - counts, counts)  # within its sequence
     begin, stop = series.bounds[sequence], series.bounds[sequence + 1]
     first = begin + number * size
-    return Blocks(first, np.minimum(size, stop - first), begin, stop)
+    return Blocks(first, np.minimum(size, stop - first), begin, stop, np.ones(len(first)))
 
 
 def even_size(series: Series, largest: int) -> int:
@@ -85,14 +94,27 @@ def chunks(blocks: Blocks, halo: int, T: int) -> list[Chunk]:
     return out
 
 
-def over(series: Series, parts: list[Chunk], work: Callable[[Array, Chunk], R], threads: int | None = None) -> list[R]:
-    """``work(rows, chunk)`` for each chunk, with the rows of the series that it needs; results in order of chunks."""
+def evenly(series: Series, size: int) -> list[Chunk]:
+    """A series in stretches of ``size`` rows, the last one shorter."""
+    bounds = [*range(0, len(series), size), len(series)]
+    return [Chunk(0, 0, slice(0), low, high) for low, high in pairwise(bounds)]
+
+
+def over(
+    series: Series,
+    parts: list[Chunk],
+    work: Callable[..., Any],
+    threads: int | None = None,
+    give: Callable[[Chunk], tuple[Any, ...]] = lambda chunk: (chunk,),
+) -> list[Any]:
+    """``work(rows, *give(chunk))`` for each chunk, by default ``work(rows, chunk)``, with the rows of the series that
+    it needs; results in order of chunks."""
     results: list[Any] = [None] * len(parts)
     waiting = iter(range(len(parts)))  # shared by the threads, each takes the next
 
     def drain() -> None:
         for i in waiting:
-            results[i] = work(series.read(parts[i].first, parts[i].last), parts[i])
+            results[i] = work(series.read(parts[i].first, parts[i].last), *give(parts[i]))
 
     helpers = min(threads or available_threads(), len(parts)) - 1
     others = [pool(helpers, os.getpid()).submit(drain) for _ in range(helpers)]
@@ -103,6 +125,11 @@ def over(series: Series, parts: list[Chunk], work: Callable[[Array, Chunk], R], 
     for other in others:
         other.result()
     return results
+
+
+def rows_at(series: Series, low: IntArray, high: IntArray) -> Array:
+    """The rows [low[i], high[i]) of a series, one stretch after the other."""
+    return np.concatenate([series.read(int(a), int(b)) for a, b in zip(low, high, strict=True)])
 
 
 @functools.cache

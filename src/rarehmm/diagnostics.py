@@ -8,6 +8,8 @@ from scipy.linalg import solve_discrete_lyapunov
 from scipy.stats import chi2
 
 from rarehmm.arviz_adapter import effective_size, r_hat, tail_index
+from rarehmm.drawing import block_gradients
+from rarehmm.drawn import Drawn
 from rarehmm.importance import Weighted
 from rarehmm.mode import Mode
 from rarehmm.points import Points
@@ -121,12 +123,31 @@ def check_weights(found: Weighted, wanted: float) -> list[Check]:
 def check_states(mode: Mode, series: Series, threads: int | None = None) -> Check:
     """A state that no observation belongs to at the mode tells nothing but its prior; one that sits on an outlier, or
     that the data do not tell from another, is noted."""
-    found = collapsed(mode.model, mode.model.unpack(mode.theta), series, threads=threads)
+    seen = series if isinstance(series, Drawn) else None
+    found = collapsed(mode.model, mode.model.unpack(mode.theta), series, seen, threads=threads)
     least = min(found, key=lambda r: r.observations)
     good = least.kind != "empty"
     words = f"expected observations of state {least.state}, the smallest" + ("" if good else ": use fewer states")
     note = "; ".join(f"state {r.state}: {r.words}" for r in found if r.kind in ("outlier", "twin"))
     return Check("smallest state", least.observations, good, words, note)
+
+
+# ---------------------------------------------------------------- blocks that stand for a long series
+def check_drawn(
+    rng: np.random.Generator, mode: Mode, drawn: Drawn, threads: int | None = None, points: int = 4
+) -> Check:
+    """How far the curvature of a posterior may be off by chance because some blocks stand for all: the largest
+    whitened standard error, relative to how far from the mode it is taken, over a few points."""
+    model, errors = mode.model, []
+    here = block_gradients(model, mode.theta, drawn, threads) @ mode.factor
+    for _ in range(points):
+        z = rng.standard_normal(len(mode.theta))
+        change = block_gradients(model, mode.theta + mode.factor @ z, drawn, threads) @ mode.factor - here
+        variance = ((1 - 1 / drawn.weights)[:, None] * change**2).sum(0)
+        errors.append(np.sqrt(variance.max()) / np.linalg.norm(z))
+    words = f"standard error of the curvature: {drawn.n_sequences} blocks stand for the series"
+    error, few = float(np.mean(errors)), ": too few"
+    return Check("drawn blocks", error, error < 0.1, words if error < 0.1 else words + few)
 
 
 # ---------------------------------------------------------------- exact gradients at the draws

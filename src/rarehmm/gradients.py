@@ -9,12 +9,13 @@ import numpy as np
 
 from rarehmm import blocks
 from rarehmm.dispatch import explained, provides
+from rarehmm.drawn import Drawn
 from rarehmm.emissions import complete_score, prepare
 from rarehmm.kernels.full_pass import Layout
 from rarehmm.kernels.messages import group, zeros
 from rarehmm.kernels.window_pass import window_pass
 from rarehmm.model import Model, Parameters
-from rarehmm.passes import filter_states, n_statistics, prepared, smooth
+from rarehmm.passes import Expectations, filter_states, n_statistics, prepared, smooth
 from rarehmm.series import Array, Series
 from rarehmm.transitions import stationary
 from rarehmm.windows import Windows
@@ -71,21 +72,21 @@ def window_sums(
     messages: Messages | None = None,
     threads: int | None = None,
 ) -> WindowSums:
-    """Expectations of every window given itself, its buffers and the messages at their ends (Fisher's identity)."""
+    """Expectations of every window given itself, its buffers and the messages at their ends (Fisher's identity); times
+    the weight of its sequence."""
     model.check(series)
     point, ends = prepared(model, parameters), messages or cold(windows, parameters)
     (K, P), N, n = parameters.phi.shape, windows.count, windows.length + 2 * windows.buffer
     Q = n_statistics(model, point)
     out = WindowSums(np.empty((N, K, P)), np.empty((N, K, K)), np.empty((N, K)), np.empty((N, K)), np.empty((N, K, Q)))
-    places = windows.place(np.arange(N))
-    parts = blocks.chunks(blocks.Blocks(*places), windows.buffer, len(series))
+    every = np.arange(N)
+    places = blocks.Blocks(*windows.place(every), windows.weights[windows.sequence(every)])
+    parts = blocks.chunks(places, windows.buffer, len(series))
 
     def work(y: Array, chunk: blocks.Chunk) -> None:
-        mine = chunk.blocks
-        first, length, begin, stop = (place[mine] for place in places)
-        layout = Layout(first - chunk.first, length, begin - chunk.first, stop - chunk.first)
+        mine, layout = chunk.blocks, Layout(*places.within(chunk))
         room, (_, sums) = group(n, y.shape[1], K), zeros(K, P, Q)
-        found = WindowSums(*(np.empty((len(first), *o.shape[1:])) for o in out))
+        found = WindowSums(*(np.empty((len(layout.first), *o.shape[1:])) for o in out))
         with explained(model.name):
             window_pass(
                 model.family, point, ends.left[mine], ends.right[mine], windows.buffer, windows.length, y, layout, room,
@@ -146,13 +147,22 @@ def freeze(model: Model, theta: Array, series: Series, windows: Windows, *, thre
     parameters = model.unpack(theta)
     messages = warm(model, parameters, series, windows, threads=threads)
     found = window_sums(model, parameters, series, windows, messages=messages, threads=threads)
-    by_gradient = not provides(complete_score, model.family)
-    if by_gradient:
-        kept = pulled(model, theta, found)
-    else:
-        parts = (found.counts, found.statistics, found.pairs, found.first)
-        kept = np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
-    return Frozen(parameters.phi, messages, kept, kept.sum(0), by_gradient, windows)
+    kept, by_gradient = kept_of(model, theta, found), not provides(complete_score, model.family)
+    total = kept.sum(0)
+    if isinstance(series, Drawn) and series.anchor is not None:
+        if not np.array_equal(series.anchor.theta, theta):
+            raise ValueError("these blocks were summed at another point; freeze at theta of their anchor.")
+        total = series.anchor.total
+    return Frozen(parameters.phi, messages, kept, total, by_gradient, windows)
+
+
+def kept_of(model: Model, theta: Array, found: "WindowSums | Expectations") -> Array:
+    """What is kept of sums: statistics (..., C) or, of a family without ``complete_score``, gradients (..., d)."""
+    if not provides(complete_score, model.family):
+        return model.pull(theta, found.scores, found.pairs, found.first)
+    shape = found.first.shape[:-1]
+    parts = (found.counts, found.statistics, found.pairs, found.first)
+    return np.concatenate([part.reshape(*shape, -1) for part in parts], axis=-1)
 
 
 def check_frozen(frozen: Frozen, model: Model, windows: Windows) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 from rarehmm.diagnostics import (
     Check,
     check_buffer,
+    check_drawn,
     check_gradients,
     check_mixing,
     check_states,
@@ -29,6 +30,7 @@ from rarehmm.diagnostics import (
     rows,
     verdict,
 )
+from rarehmm.drawing import LONG, find_long_mode
 from rarehmm.importance import (
     GammaRows,
     Roots,
@@ -69,6 +71,7 @@ FORCED: dict[str, tuple[Callable[[Job], Sampled], str]] = {
     "laplace": (by_laplace, "the Laplace approximation"),
     "vi": (by_variational, "variational inference"),
 }
+EVERYTHING = ("gibbs", "tass", "sgld")  # methods that read the series itself, however long it is
 METHODS = ("auto", "chain", "importance", *FORCED, "map")
 FAR_FROM_GAUSSIAN = 0.3  # below it, importance sampling is not trusted whatever it says of itself
 
@@ -133,12 +136,17 @@ def infer(
         raise ValueError(f"method is {method!r}; it must be one of {', '.join(METHODS)}.")
     if not 1 <= wanted < np.inf:
         raise ValueError(f"wanted is {wanted}; the number of effective draws must be finite, and 1 at least.")
-    mode = in_order(find_mode(model, series, start, threads=threads, watch=watch))
-    job = Job(rng, mode, series, wanted, threads, watch)
+    whole, on_blocks = series, []
+    if len(series) > LONG and model.size > 0:
+        mode, series = find_long_mode(rng, model, series, start, threads=threads, watch=watch)
+        on_blocks = [check_drawn(rng, mode, series, threads)]
+    else:
+        mode = in_order(find_mode(model, series, start, threads=threads, watch=watch))
+    job = Job(rng, mode, whole if method in EVERYTHING else series, wanted, threads, watch)
     if method == "map" or mode.model.size == 0:
         why = "the mode was asked for" if mode.model.size else "everything is known"
-        return Inference(mode, mode.theta[None, None], "map", [why], [check_states(mode, series, threads)])
-    if method == "auto" and mode.others:
+        return Inference(mode, mode.theta[None, None], "map", [why], [check_states(mode, series, threads), *on_blocks])
+    if method == "auto" and mode.others and series is whole:
         found = stacked(job)
     elif method in ("auto", "chain"):
         found = by_rule(job, forced=method == "chain")
@@ -154,7 +162,7 @@ def infer(
     gradients = check_gradients(
         rng, mode, series, found.theta, min(sizes), threads
     )  # states not renamed: it would show
-    about = [check_states(mode, series, threads), *gradients]
+    about = [check_states(mode, series, threads), *on_blocks, *gradients]
     if found.method != "stacked":
         others = found.mode.others
         words = "modes of nearly the same height seen besides this one" + (": not sampled" if others else "")

@@ -12,20 +12,20 @@ observations of all of it.
 import contextlib
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 from scipy.ndimage import uniform_filter1d
 from scipy.optimize import linear_sum_assignment
-from scipy.special import logsumexp
 
+from rarehmm.blocks import Chunk, evenly, over, rows_at
 from rarehmm.em import Climb, em_steps
-from rarehmm.emissions import columns, constant
+from rarehmm.emissions import columns
 from rarehmm.labels import all_rows, clusters, from_labels, kmeans_labels
 from rarehmm.model import Model, Parameters
-from rarehmm.passes import decode, densities, expectations, log_likelihood, predictive_log_density, prepared
+from rarehmm.passes import decode, expectations, log_likelihood, predictive_log_density
 from rarehmm.series import Array, IntArray, Series
 from rarehmm.transitions import AdditiveLogRatio
 
@@ -192,10 +192,8 @@ def pieces(series: Series, size: int, count: int = 10) -> Series:
 
 def stretches(series: Series, first: IntArray, last: IntArray) -> Series:
     """The rows [first[i], last[i]) of a series as sequences of their own; those that it has stay apart."""
-    at, to = np.searchsorted(series.bounds, first + 1), np.searchsorted(series.bounds, last)
-    ends = [np.append(series.bounds[i:j], high) for i, j, high in zip(at, to, last, strict=True)]
-    lengths = np.concatenate([np.diff(end, prepend=low) for low, end in zip(first, ends, strict=True)])
-    return Series(np.concatenate([series.read(a, b) for a, b in zip(first, last, strict=True)]), lengths)
+    lengths = [series.lengths_within(low, high) for low, high in zip(first, last, strict=True)]
+    return Series(rows_at(series, first, last), np.concatenate(lengths))
 
 
 def sample(series: Series, places: IntArray, size: int) -> Series:
@@ -215,18 +213,33 @@ def sample(series: Series, places: IntArray, size: int) -> Series:
 
 def most_surprising(model: Model, fit: Parameters, series: Series, threads: int | None) -> IntArray:
     """Where the observations lie (PLACES,) that a fit expects least: given those before them, or, in a series so long
-    that this would take too much time, given nothing."""
+    that too many changes of state would be among them, given nothing."""
     if len(series) <= LONG:
         return largest(surprises(model, fit, series, threads), PLACES)
-    point, kept, values = prepared(model, fit), np.empty(0, dtype=np.int64), np.empty(0)
-    for first, y in series.strides():
-        logs = densities(model, point, y) + constant(model.family, y)[:, None]
-        surprise = np.where(np.isnan(y).any(1), -np.inf, -logsumexp(logs, axis=1, b=point.start))
-        here = largest(surprise, PLACES)
-        kept, values = np.append(kept, first + here), np.append(values, surprise[here])
-        best = largest(values, PLACES)
-        kept, values = kept[best], values[best]
-    return kept
+    fit = fit._replace(transition=np.tile(fit.start, (model.n_states, 1)))  # independent observations
+
+    def give(part: Chunk) -> tuple[IntArray]:
+        return (series.lengths_within(part.first, part.last),)
+
+    parts = evenly(series, LONG)
+    found = over(series, parts, Surprising(model, fit), threads, give)
+    places = np.concatenate([part.first + at for part, (at, _) in zip(parts, found, strict=True)])
+    return np.asarray(places[largest(np.concatenate([values for _, values in found]), PLACES)])
+
+
+@dataclass(frozen=True)
+class Surprising:
+    """The work on a stretch of a series: where its most surprising observations are, and how surprising they are."""
+
+    model: Model
+    fit: Parameters
+
+    def __call__(self, y: Array, lengths: IntArray) -> tuple[IntArray, Array]:
+        if np.isnan(y).any(1).all():
+            return np.empty(0, dtype=np.int64), np.empty(0)
+        values = surprises(self.model, self.fit, Series(y, lengths), 1)
+        places = largest(values, PLACES)
+        return places, values[places]
 
 
 def largest(values: Array, count: int) -> IntArray:

@@ -22,7 +22,7 @@ from rarehmm.importance import effective
 from rarehmm.lanes import LANES
 from rarehmm.mode import Mode, renamed
 from rarehmm.model import Model
-from rarehmm.passes import log_posterior
+from rarehmm.passes import expectations
 from rarehmm.points import Points
 from rarehmm.pool import Pool
 from rarehmm.progress import Watch, silent
@@ -153,8 +153,9 @@ def shortest_buffer(job: Job) -> tuple[Windows, Frozen, float]:
     leaves out there: largest whitened component."""
     rng, mode, series, _, threads, _ = job
     points = [mode.theta + mode.factor @ rng.standard_normal(len(mode.theta)) for _ in range(2)]
-    prior, longest = mode.model.log_prior_gradient, int(np.diff(series.bounds).max())
-    exact = [log_posterior(mode.model, theta, series, threads=threads)[1] - prior(theta) for theta in points]
+    model, longest = mode.model, int(np.diff(series.bounds).max())
+    sums = [expectations(model, model.unpack(theta), series, threads=threads) for theta in points]
+    exact = [model.pull(at, s.scores, s.pairs, s.first) for at, s in zip(points, sums, strict=True)]
     for buffer in BUFFERS:
         windows = Windows(series, min(HALF_WIDTH, (longest - 1) // 2), buffer)
         frozen = freeze(mode.model, mode.theta, series, windows, threads=threads)

@@ -189,14 +189,22 @@ def reordered(phi: Array, transition: Array, order: IntArray) -> tuple[Array, Ar
 
 # ---------------------------------------------------------------- climbing
 def newton(
-    model: Model, series: Series, theta: Array, value: float, factor: Array, threads: int | None, steps: int = 5
+    model: Model,
+    series: Series,
+    theta: Array,
+    value: float,
+    factor: Array,
+    threads: int | None,
+    steps: int = 5,
+    reach: float = 1.0,
 ) -> tuple[Array, float]:
-    """Higher up by Newton steps with one metric, as long as they rise; the point and its log posterior."""
+    """Higher up by Newton steps with one metric, of ``reach`` standard deviations at most, as long as they rise; the
+    point and its log posterior."""
     for _ in range(steps):
         slope = factor.T @ log_posterior(model, theta, series, threads=threads)[1]
         if np.abs(slope).max() < CLOSE:
             break
-        further = theta + factor @ (slope / max(1.0, float(np.abs(slope).max())))
+        further = theta + factor @ (slope / max(1.0, float(np.abs(slope).max()) / reach))
         higher = log_posterior(model, further, series, threads=threads)[0]
         if not higher > value:
             break

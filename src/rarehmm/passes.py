@@ -8,6 +8,8 @@ transitions make even masses below e^-300 matter, everything is done in logarith
 """
 
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +18,7 @@ import numpy.typing as npt
 from rarehmm import blocks
 from rarehmm.checks import check_threads
 from rarehmm.dispatch import explained
+from rarehmm.drawn import Drawn
 from rarehmm.emissions import Family, columns, constant, prepare, score, statistics
 from rarehmm.kernels.full_pass import Layout, Seams, Task, sweep
 from rarehmm.kernels.messages import Group, Point, group, split_sums, zeros
@@ -86,7 +89,22 @@ def log_posterior(
     found = expectations(model, model.unpack(theta), series, threads=threads, sequential=sequential)
     value = found.log_likelihood + model.log_prior(theta)
     slope = model.pull(theta, found.scores, found.pairs, found.first) + model.log_prior_gradient(theta)
-    return value, slope
+    beyond, more = beyond_blocks(series, theta)
+    return value + beyond, slope + more
+
+
+def log_posterior_value(model: Model, theta: Array, series: Series, *, threads: int | None = None) -> float:
+    """The same without the gradient, in a third of the time."""
+    value = log_likelihood(model, model.unpack(theta), series, threads=threads)
+    return value + model.log_prior(theta) + beyond_blocks(series, theta)[0]
+
+
+def beyond_blocks(series: Series, theta: Array) -> tuple[float, Array | float]:
+    """What drawn blocks lack of the log likelihood and its gradient, by their anchor; nothing of other series."""
+    anchor = series.anchor if isinstance(series, Drawn) else None
+    if anchor is None:
+        return 0.0, 0.0
+    return anchor.value + float(anchor.tilt @ (theta - anchor.theta)), anchor.slope
 
 
 def smooth(
@@ -194,7 +212,7 @@ def begins(series: Series, low: int, high: int) -> BoolArray:
 
 def constant_total(model: Model, series: Series) -> float:
     """Sum of the terms that the family's ``log_density`` leaves out; remembered by the series."""
-    if not hasattr(model.family, "constant"):
+    if not hasattr(model.family, "constant") or isinstance(series, Drawn):  # of which only differences matter
         return 0.0
     return series.remember(
         (type(model.family), model.family),
@@ -252,6 +270,7 @@ class Pass:
         with_statistics: bool = False,
         probabilities: Array | None = None,
         predictive: Array | None = None,
+        each: Callable[[Array], Array] | None = None,
     ) -> None:
         model.check(series)
         check_threads(threads)
@@ -262,7 +281,7 @@ class Pass:
         self.predictive = np.empty(0) if predictive is None else predictive
         steps_matter = (len(self.probabilities) > 0 and not back) or len(self.predictive) > 0
         self.task = Task(0, 1 if steps_matter else EVERY, back, with_statistics)
-        self.sizes = K, P, n_statistics(model, self.point)
+        self.sizes, self.each = (K, P, n_statistics(model, self.point)), each
         self.law = self.point.start if model.start is None else stationary(self.point.transition)
 
     def run(self) -> Expectations:
@@ -274,12 +293,15 @@ class Pass:
         results = None if self.sequential else self.with_halo()
         if results is None:
             self.settle()
-            results = blocks.over(self.series, self.parts, self.chunk, self.threads)
+            results = self.over(self.parts, self.threads)
             if self.mark(len(self.blocks.first), 100 * TOLERANCE) > 0:
                 return self.in_logs()
         if len(self.predictive) > 0:
             add_constants(self.model, self.series, self.predictive)
-        values, sums = zip(*results, strict=True)
+        values, sums, of_blocks = zip(*results, strict=True)
+        if self.each is not None:
+            order = np.concatenate([np.r_[part.blocks] for part in self.parts])
+            self.of_blocks = np.concatenate(of_blocks)[np.argsort(order)]
         log_likelihood = float(np.sum(values)) + constant_total(self.model, self.series)
         scores, counts, parts, pairs, first = split_sums(np.sum(sums, axis=0), *self.sizes)
         return Expectations(log_likelihood, scores, counts, parts, pairs * self.point.transition, first)
@@ -327,11 +349,15 @@ class Pass:
     # ------------------------------------------------------------ blocks and halos
     def plan(self, halo: int) -> None:
         """Blocks, chunks and unset seams for a halo."""
-        K = self.sizes[0]
-        size = blocks.even_size(self.series, max(2 * halo, ROOM // (2 * K * 8 * LANES)))
-        self.blocks = blocks.split(self.series, max(size, halo))
+        K, series = self.sizes[0], self.series
+        if isinstance(series, Drawn):
+            whole = len(self.probabilities) > 0
+            self.blocks, halo = series.blocks(whole), 0 if whole else series.halo
+        else:
+            size = blocks.even_size(series, max(2 * halo, ROOM // (2 * K * 8 * LANES)))
+            self.blocks = blocks.split(series, max(size, halo))
         self.task = self.task._replace(halo=0 if self.blocks.fresh.all() else halo)
-        self.parts = blocks.chunks(self.blocks, self.task.halo, len(self.series))
+        self.parts = blocks.chunks(self.blocks, self.task.halo, len(series))
         n = len(self.blocks.first)
         self.messages = np.ones((4, n, K))
         self.messages[0] = self.law
@@ -339,13 +365,16 @@ class Pass:
 
     def with_halo(self) -> list[Any] | None:
         """Results of all chunks if some halo is long enough for every seam; None, with the blocks marked, if not."""
+        if isinstance(self.series, Drawn):
+            self.plan(self.series.halo)
+            return self.over(self.parts, self.threads)
         for halo in HALOS:  # probed on the first chunk
             self.plan(halo)
-            first = blocks.over(self.series, self.parts[:1], self.chunk, 1)
+            first = self.over(self.parts[:1], 1)
             count = self.parts[0].high
             if self.mark(count, TOLERANCE) <= 0.02 * count:
                 break
-        results = first + blocks.over(self.series, self.parts[1:], self.chunk, self.threads)
+        results = first + self.over(self.parts[1:], self.threads)
         return results if self.mark(len(self.blocks.first), TOLERANCE) == 0 else None
 
     def mark(self, count: int, tolerance: float) -> int:
@@ -390,19 +419,55 @@ class Pass:
         rows = self.blocks.first[members] - chunk.first
         return self.logp(chunk.first, chunk.last), rows, self.blocks.length[members], chunk.low
 
-    # ------------------------------------------------------------ one chunk
-    def chunk(self, y: Array, chunk: blocks.Chunk) -> tuple[float, Array]:
-        """Run the kernel on one chunk: the log likelihood, and the sums over lanes."""
-        b, mine, rows = self.blocks, chunk.blocks, slice(chunk.first, chunk.last)
-        offset = chunk.first
-        layout = Layout(b.first[mine] - offset, b.length[mine], b.begin[mine] - offset, b.stop[mine] - offset)
-        local = np.ascontiguousarray(self.messages[:, mine])
-        flat, sums = zeros(*self.sizes)
-        room = working_room(int(b.length.max()) + 2 * self.task.halo, y.shape[1], self.sizes[0])
-        with explained(self.model.name):
-            value = sweep(
-                self.model.family, self.point, self.task, y, layout, Seams(*local), room, sums,
-                self.probabilities[rows], self.predictive[rows],
-            )  # fmt: skip
-        self.messages[:, mine] = local
-        return value, flat.sum(-1)
+    # ------------------------------------------------------------ chunks
+    def over(self, parts: list[blocks.Chunk], threads: int | None) -> list[Any]:
+        """The kernel over chunks: log likelihoods, sums, what ``each`` makes of blocks; messages go to the seams."""
+        longest = int(self.blocks.length.max()) + 2 * self.task.halo
+        work = Sweep(self.model.family, self.model.name, self.point, self.task, self.sizes, longest, self.each)
+
+        def give(chunk: blocks.Chunk) -> tuple[Any, ...]:
+            rows = slice(chunk.first, chunk.last)
+            local = np.ascontiguousarray(self.messages[:, chunk.blocks])
+            return Layout(*self.blocks.within(chunk)), local, self.probabilities[rows], self.predictive[rows]
+
+        found: list[Any] = blocks.over(self.series, parts, work, threads, give)
+        for chunk, (_, _, _, local) in zip(parts, found, strict=True):
+            self.messages[:, chunk.blocks] = local
+        return [(value, sums, each) for value, sums, each, _ in found]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The work of a pass on a chunk, as it is sent to whoever does it.
+
+    ``each``: from sums (n, LANES) over the blocks of a group of lanes to what is wanted of each block (LANES, ...).
+    """
+
+    family: Family
+    name: str
+    point: Point
+    task: Task
+    sizes: tuple[int, int, int]
+    longest: int
+    each: Callable[[Array], Array] | None
+
+    def __call__(
+        self, y: Array, layout: Layout, messages: Array, probabilities: Array, predictive: Array
+    ) -> tuple[float, Array, Array | None, Array]:
+        """Log likelihood, sums over lanes, what is wanted of each block, and the messages at their ends."""
+        n, room = len(layout.first), working_room(self.longest, y.shape[1], self.sizes[0])
+        value, total, of_blocks, step = 0.0, np.zeros(1), [], n if self.each is None else LANES
+        for low in range(0, n, step):
+            mine = slice(low, low + step)
+            local = messages if step == n else np.ascontiguousarray(messages[:, mine])
+            flat, sums = zeros(*self.sizes)
+            with explained(self.name):
+                value += sweep(
+                    self.family, self.point, self.task, y, layout.of(mine), Seams(*local),
+                    room, sums, probabilities, predictive,
+                )  # fmt: skip
+            messages[:, mine] = local
+            total = total + flat.sum(-1)
+            if self.each is not None:
+                of_blocks.append(self.each(flat)[: len(local[0])])
+        return value, total, np.concatenate(of_blocks) if of_blocks else None, messages

@@ -14,13 +14,14 @@ import numpy as np
 from rarehmm.blocks import available_threads, pool
 from rarehmm.checks import check_threads
 from rarehmm.dispatch import explained
+from rarehmm.drawn import Drawn
 from rarehmm.emissions import prepare
 from rarehmm.kernels.chain import Target
 from rarehmm.kernels.messages import Point
 from rarehmm.kernels.points import Lot, begin, come_back, finish, go_on, lot
 from rarehmm.lanes import LANES
 from rarehmm.model import Model
-from rarehmm.passes import CAREFUL, Pass, begins, constant_total, log_likelihood, log_posterior, rows_of
+from rarehmm.passes import CAREFUL, Pass, begins, constant_total, log_posterior, log_posterior_value, rows_of
 from rarehmm.series import Array, BoolArray, Series
 from rarehmm.transitions import AdditiveLogRatio
 
@@ -36,7 +37,7 @@ class Points:
         self.model, self.series = model, series
         self.threads = threads or available_threads()
         self.target = bare_target(model)
-        self.short = 2 * (len(series) + 1) * model.n_states * 8 * LANES <= ROOM
+        self.short = not isinstance(series, Drawn) and 2 * (len(series) + 1) * model.n_states * 8 * LANES <= ROOM
         self.doubtful: bool | None = None  # whether transitions that never happen leave hardly any way
         self.rooms: dict[tuple[int, int], tuple[Point, Lot]] = {}  # one for each thread, forwards and back
 
@@ -65,7 +66,8 @@ class Points:
         low, high = self.model.bounds
         out = np.full(len(theta), -np.inf)
         inside = ((theta >= low) & (theta <= high)).all(1)
-        alone = inside & (True if slopes is not None and not self.short else self._careful(theta, inside))
+        one_by_one = isinstance(self.series, Drawn) or (slopes is not None and not self.short)
+        alone = inside & (True if one_by_one else self._careful(theta, inside))
         together = np.nonzero(inside & ~alone)[0]
         if len(together) > 0:
             out[together], found = self._together(theta[together], slopes is not None)
@@ -74,8 +76,7 @@ class Points:
             alone[together] = ~np.isfinite(out[together])
         for i in np.nonzero(alone)[0]:
             if slopes is None:
-                value = log_likelihood(self.model, self.model.unpack(theta[i]), self.series, threads=self.threads)
-                out[i] = value + self.model.log_prior(theta[i])
+                out[i] = log_posterior_value(self.model, theta[i], self.series, threads=self.threads)
             else:
                 out[i], slopes[i] = log_posterior(self.model, theta[i], self.series, threads=self.threads)
         return out

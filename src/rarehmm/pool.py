@@ -12,7 +12,7 @@ from rarehmm.blocks import CHUNK
 from rarehmm.checks import check_whole
 from rarehmm.designs import Design, check_positive
 from rarehmm.gradients import Frozen, check_frozen
-from rarehmm.kernels.gathering import Gathered, choose, collect
+from rarehmm.kernels.gathering import Gathered, Places, choose, collect
 from rarehmm.lanes import LANES, lane_array
 from rarehmm.model import Model
 from rarehmm.series import Array, IntArray, Series
@@ -149,15 +149,14 @@ class Pool:
     def gather(self, drawn: IntArray, weights: Array, room: Gathered) -> None:
         """Copy given windows (sets, lanes) from the series, with their weights."""
         W = self.windows
+        places = Places(W.before, W.first, W.last, W.origins, W.bounds[1:], W.weights)
         room.shortest[:], room.fresh[:], room.control[:] = W.length, False, 0.0
         for low, high in self.stretches:
             if len(self.stretches) > 1 and not ((drawn >= low) & (drawn < high)).any():
                 continue
             first, last = self.rows(low, high)
             y = self.series.read(first, last)
-            collect(
-                y, first, drawn, weights, low, high, W.before, W.bounds, self.left, self.right, self.statistics, room,
-            )  # fmt: skip
+            collect(y, first, drawn, weights, low, high, places, self.left, self.right, self.statistics, room)
 
     def rows(self, low: Any, high: Any) -> tuple[int, int]:
         """Rows of the series that the windows [low, high) need with their buffers."""

@@ -121,6 +121,21 @@ class Series:
         return len(self.bounds) - 1
 
     @property
+    def cores(self) -> tuple[IntArray, IntArray]:
+        """First and last (exclusive) rows (S,) of each sequence that count: all of them."""
+        return self.bounds[:-1], self.bounds[1:]
+
+    @property
+    def origins(self) -> IntArray:
+        """Where the sequences (S,) begin."""
+        return self.bounds[:-1]
+
+    @property
+    def weights(self) -> Array:
+        """Of the sequences (S,): one each."""
+        return np.ones(self.n_sequences)
+
+    @property
     def in_memory(self) -> bool:
         """Whether all rows can be read at once without a copy."""
         one = self.parts[0]
@@ -136,6 +151,11 @@ class Series:
             i += 1
         joined = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         return np.require(joined, np.float64, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
+
+    def lengths_within(self, first: int, last: int) -> IntArray:
+        """How many of the rows [first, last) are in each sequence that they touch."""
+        joins = self.bounds[(self.bounds > first) & (self.bounds < last)]
+        return np.diff(joins, prepend=first, append=last)
 
     def place(self, row: int, column: int | None = None) -> str:
         """How an error names an observation: ``y[17]``, ``y[3][17, 0]``, with its time stamp where there is one."""

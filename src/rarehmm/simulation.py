@@ -1,12 +1,17 @@
 """A series out of a model."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import numpy as np
+import numpy.typing as npt
 
 from rarehmm.checks import check_generator, check_whole
 from rarehmm.emissions import columns
 from rarehmm.kernels.sequential import draw_path
 from rarehmm.model import Model, Parameters
 from rarehmm.series import Array, IntArray
+from rarehmm.writing import whole_file
 
 STRETCH = 1 << 20  # observations drawn together
 
@@ -28,22 +33,44 @@ def simulate(
     >>> y
     array([ 3.,  1.,  1.,  2.,  1., 23., 32., 32.])
     """
+    D = columns(model.family)
+    y, path = np.empty(size if D == 1 else (size, D)), np.empty(size, dtype=np.int64)
+    at = 0
+    for rows, states in simulated(rng, model, parameters, size, state):
+        y[at : at + len(rows)], path[at : at + len(rows)] = rows, states
+        at += len(rows)
+    return y, path
+
+
+def simulate_file(
+    path: str | Path, rng: np.random.Generator, model: Model, parameters: Parameters, size: int
+) -> npt.NDArray[np.float64]:
+    """The same observations, (T,) or (T, D), to a .npy file, however many; returned as a memory map of it."""
+    D = columns(model.family)
+    with whole_file(Path(path)) as name:
+        y = np.lib.format.open_memmap(name, "w+", np.float64, (size,) if D == 1 else (size, D))
+        at = 0
+        for rows, _ in simulated(rng, model, parameters, size):
+            y[at : at + len(rows)] = rows
+            at += len(rows)
+        y.flush()
+    return np.lib.format.open_memmap(path, "r")
+
+
+def simulated(
+    rng: np.random.Generator, model: Model, parameters: Parameters, size: int, state: int | None = None
+) -> Iterator[tuple[Array, IntArray]]:
+    """Observations and their states, a stretch at a time."""
     check_generator(rng)
     check_whole("size", size)
     if state is not None and state not in range(model.n_states):
         raise ValueError(f"state is {state}; it must lie in 0..{model.n_states - 1}.")
     model.check_parameters(parameters)
-    D = columns(model.family)
-    y = np.empty(size if D == 1 else (size, D))
-    path = np.empty(size, dtype=np.int64)
     cumulative, first = np.cumsum(parameters.transition, axis=1), np.cumsum(parameters.start)
     cumulative, first = cumulative / cumulative[:, -1:], first / first[-1]  # 1 from the last possible state on
     for low in range(0, size, STRETCH):
-        high = min(size, low + STRETCH)
-        fresh = np.zeros(high - low, dtype=bool)
+        path = np.empty(min(size - low, STRETCH), dtype=np.int64)
+        fresh = np.zeros(len(path), dtype=bool)
         fresh[0] = low == 0 and state is None
-        state = draw_path(
-            rng.random(high - low), cumulative, first, fresh, 0 if state is None else state, path[low:high]
-        )
-        y[low:high] = model.family.draw(rng, path[low:high], parameters.phi)
-    return y, path
+        state = draw_path(rng.random(len(path)), cumulative, first, fresh, 0 if state is None else state, path)
+        yield model.family.draw(rng, path, parameters.phi), path

@@ -26,23 +26,28 @@ class Windows:
         check_whole("half_width", half_width)
         check_whole("buffer", buffer)
         self.half_width, self.buffer, self.length = int(half_width), int(buffer), 2 * int(half_width) + 1
-        longest = int(np.diff(series.bounds).max())
+        self.bounds, (self.first, self.last), self.origins = series.bounds, series.cores, series.origins
+        longest = int((self.last - self.first).max())
         if self.length > longest:
             raise ValueError(
                 f"a window of half-width {half_width} has {self.length} observations and the longest sequence "
                 f"{longest}; use a half-width of at most {(longest - 1) // 2}."
             )
-        self.bounds = series.bounds
-        per_sequence = -(-np.diff(self.bounds) // self.length)
+        self.weights = series.weights
+        per_sequence = -(-(self.last - self.first) // self.length)
         self.before = np.concatenate([[0], np.cumsum(per_sequence)])  # windows before each sequence
         self.count = int(self.before[-1])
 
     def place(self, n: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
         """First observation and length of windows ``n``, begin and end of their sequences."""
-        sequence = np.searchsorted(self.before, n, side="right") - 1
-        begin, stop = self.bounds[sequence], self.bounds[sequence + 1]
-        first = begin + (n - self.before[sequence]) * self.length
-        return first, np.minimum(self.length, stop - first), begin, stop
+        sequence = self.sequence(n)
+        first = self.first[sequence] + (n - self.before[sequence]) * self.length
+        length = np.minimum(self.length, self.last[sequence] - first)
+        return first, length, self.origins[sequence], self.bounds[sequence + 1]
+
+    def sequence(self, n: IntArray) -> IntArray:
+        """The sequences in which windows ``n`` lie."""
+        return np.asarray(np.searchsorted(self.before, n, side="right") - 1)
 
     def of_each(self) -> IntArray:
         """The window (T,) in which each observation lies."""

@@ -15,12 +15,18 @@ from rarehmm.series import Array, IntArray
 
 
 class Layout(NamedTuple):
-    """Where the n blocks of a chunk lie in its rows: first row, length, begin and end of the sequence they are in."""
+    """Where the n blocks of a chunk lie in its rows: first row, length, begin and end of the sequence they are in; and
+    the weight of each."""
 
     first: IntArray
     length: IntArray
     begin: IntArray
     stop: IntArray
+    weight: Array
+
+    def of(self, blocks: slice) -> "Layout":
+        """Some of the blocks."""
+        return Layout._make(part[blocks] for part in self)
 
 
 class Task(NamedTuple):
@@ -59,7 +65,7 @@ def fill(y, layout, low, halo, n, g):
             begin = max(0, layout.begin[i] - row)
             end = min(n, layout.stop[i] - row)
             g.begin[0, w] = layout.begin[i] - row
-            g.steps[0, w], g.weight[0, w] = layout.length[i], 1.0
+            g.steps[0, w], g.weight[0, w] = layout.length[i], layout.weight[i]
             shortest = min(shortest, layout.length[i])
         for d in range(y.shape[1]):
             for t in range(begin):
@@ -89,7 +95,7 @@ def get(messages, low, lanes, t):
 
 @kernel
 def sweep(family, point, task, y, layout, seams, g, sums, probabilities, predictive):
-    """Log likelihood of all blocks; with ``task.back``, expectations added to ``sums``.
+    """Log likelihood of all blocks, weighted; with ``task.back``, expectations added to ``sums``.
 
     ``probabilities`` (rows, K), if not empty, gets those of the states given everything (going back) or given the
     past and present; ``predictive`` (rows,), if not empty, the log density of each observation given the past.  The
@@ -115,7 +121,7 @@ def sweep(family, point, task, y, layout, seams, g, sums, probabilities, predict
         store(g.pb, (0, 0), logs)
         for w in range(min(LANES, len(layout.first) - low)):
             i = low + w
-            total += g.pb[0, 0, w]
+            total += layout.weight[i] * g.pb[0, 0, w]
             if len(probabilities) > 0:
                 for t in range(layout.length[i]):
                     for k in range(K):

@@ -33,6 +33,18 @@ class Gathered(NamedTuple):
     control: Array
 
 
+class Places(NamedTuple):
+    """Where the windows of sequences lie, all (S,) but the first: ``before`` (S + 1,) windows in sequences before each;
+    ``first`` and ``last`` row of their cores, ``origins`` and ``stop`` of the sequences, and their ``weights``."""
+
+    before: IntArray
+    first: IntArray
+    last: IntArray
+    origins: IntArray
+    stop: IntArray
+    weights: Array
+
+
 @kernel
 def choose(u, row, cumulative, guide, size, windows, weights):
     """windows (m, lanes): the first n with cumulative[row, n + 1] above the uniform number u (m, lanes) of its slot.
@@ -53,11 +65,12 @@ def choose(u, row, cumulative, guide, size, windows, weights):
 
 
 @kernel
-def collect(y, offset, windows, weights, low, high, before, bounds, left, right, statistics, out):
+def collect(y, offset, windows, weights, low, high, place, left, right, statistics, out):
     """Copy those windows (m, lanes) that lie in [low, high) from the rows y (n, D) of a series, the first ``offset``.
 
-    ``before`` and ``bounds`` as in ``Windows``; ``left``, ``right`` (N, K) and ``statistics`` (N, C) are frozen.
+    ``place`` as in ``Windows``; ``left``, ``right`` (N, K) and ``statistics`` (N, C) are frozen.
     """
+    before = place.before
     n, D = out.y.shape[2:4]
     K, C = left.shape[1], statistics.shape[1]
     for at in range(windows.shape[0]):
@@ -73,9 +86,9 @@ def collect(y, offset, windows, weights, low, high, before, bounds, left, right,
                     s = middle
                 else:
                     end = middle
-            first = bounds[s] + (window - before[s]) * out.length
+            first = place.first[s] + (window - before[s]) * out.length
             top = first - out.buffer
-            begin, stop = bounds[s] - top, bounds[s + 1] - top
+            begin, stop = place.origins[s] - top, place.stop[s] - top
             for d in range(D):
                 for t in range(begin):
                     out.y[at, g, t, d, w] = math.nan
@@ -83,9 +96,9 @@ def collect(y, offset, windows, weights, low, high, before, bounds, left, right,
                     out.y[at, g, t, d, w] = y[top - offset + t, d]
                 for t in range(stop, n):
                     out.y[at, g, t, d, w] = math.nan
-            length = min(out.length, bounds[s + 1] - first)
+            length = min(out.length, place.last[s] - first)
             out.begin[at, g, 0, w], out.steps[at, g, 0, w] = begin, length
-            out.weight[at, g, 0, w] = weights[at, lane]
+            out.weight[at, g, 0, w] = weights[at, lane] * place.weights[s]
             out.shortest[at, g] = min(out.shortest[at, g], length)
             out.fresh[at, g] |= begin == out.buffer
             if C > 0:
@@ -93,4 +106,4 @@ def collect(y, offset, windows, weights, low, high, before, bounds, left, right,
                     out.left[at, g, k, w] = left[window, k]
                     out.right[at, g, k, w] = right[window, k]
                 for i in range(C):
-                    out.control[at, i] += out.weight[at, g, 0, w] * statistics[window, i]
+                    out.control[at, i] += weights[at, lane] * statistics[window, i]

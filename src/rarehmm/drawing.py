@@ -1,0 +1,180 @@
+r"""Long series: a pass over all of it, and blocks drawn by what they say about the parameters, which stand for it.
+
+The log likelihood near a point :math:`\hat\theta` is that of drawn blocks, each weighted by the inverse of its chance
+to be drawn, plus what an exact pass at :math:`\hat\theta` finds beyond it:
+
+.. math:: \ell(\theta) \approx \sum_{b} \frac{\ell_b(\theta)}{\pi_b} + \ell(\hat\theta) - \sum_b
+   \frac{\ell_b(\hat\theta)}{\pi_b} + \Bigl(\nabla\ell(\hat\theta) - \sum_b \frac{\nabla\ell_b(\hat\theta)}{\pi_b}\Bigr)
+   \cdot (\theta - \hat\theta)
+
+Value and gradient are exact at :math:`\hat\theta`; only the curvature is left to chance, and how much is measured.  A
+few exact passes lead to the mode; everything else is done on the blocks, in memory, whatever the length of the series.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from rarehmm import blocks
+from rarehmm.drawn import Anchor, Drawn
+from rarehmm.em import Climb, bounded
+from rarehmm.gradients import kept_of
+from rarehmm.initial import climbed, find_states
+from rarehmm.kernels.messages import split_sums
+from rarehmm.mode import Mode, find_mode, in_order, is_other, metric, negative_hessian, newton
+from rarehmm.model import Model, Parameters
+from rarehmm.passes import HALOS, Expectations, Pass, expectations, log_likelihood, log_posterior
+from rarehmm.progress import Watch, silent
+from rarehmm.series import Array, IntArray, Series
+from rarehmm.transitions import stationary
+
+LONG = 1 << 22  # observations beyond which blocks stand for a series
+SIZE = 1 << 21  # observations drawn, without halos
+EVEN = 0.2  # share of the chances that is the same for all observations
+CLOSE = 1e-2  # whitened exact gradient below which a point is the mode
+PASSES = 8  # at most, on the way to it
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How much of what is known about the parameters comes from each block: ``coefficients`` (n,) of its sums.
+
+    The mean, over the free components of theta, of the paper's targeted weights: its share of the observations of the
+    state, or of the transitions from it and along it, of those that are to be expected in all.
+    """
+
+    coefficients: Array
+
+    @classmethod
+    def of(cls, model: Model, parameters: Parameters, sizes: tuple[int, int, int], T: int) -> "Shares":
+        K, P, _ = sizes
+        law = np.maximum(stationary(parameters.transition), 1e-300)
+        every = np.zeros(len(model.vector))
+        every[model.free] = 1.0
+        coefficients = np.zeros(K * (sum(sizes) + 2))
+        _, counts, _, pairs, _ = split_sums(coefficients, *sizes)
+        counts += every[: K * P].reshape(P, K).sum(0) / (T * law)
+        for wanted, j, k in zip(every[K * P :], *model.coordinates.free(K), strict=True):
+            pairs[j, k] += wanted / (2 * T * law[j])  # the kernels leave out the factor P
+            pairs[j] += wanted * parameters.transition[j] / (2 * T * law[j])
+        return cls(coefficients)
+
+    def __call__(self, sums: Array) -> Array:
+        return np.asarray(self.coefficients @ sums)
+
+
+class Whole(NamedTuple):
+    """An exact pass over a long series: its sums, its blocks and their ``shares`` (n,), and a halo that suffices."""
+
+    sums: Expectations
+    blocks: blocks.Blocks
+    shares: Array
+    halo: int
+
+
+def whole_pass(model: Model, theta: Array, series: Series, threads: int | None = None) -> Whole:
+    """All of a series at a point theta (d,)."""
+    parameters = model.unpack(theta)
+    one = Pass(model, parameters, series, threads, False, back=True, with_statistics=True)
+    one.each = Shares.of(model, parameters, one.sizes, len(series))
+    sums = one.run()
+    return Whole(sums, one.blocks, one.of_blocks, one.task.halo or HALOS[-1])
+
+
+def draw_blocks(rng: np.random.Generator, series: Series, whole: Whole, size: int = SIZE) -> Drawn:
+    """About ``size`` observations in blocks, systematically, with chances in proportion to their shares."""
+    first, length, begin, stop, _ = whole.blocks
+    weights = (1 - EVEN) * whole.shares / whole.shares.sum() + EVEN * length / length.sum()
+    chances = inclusion(weights, size / float(weights @ length))
+    at = systematic(rng, chances)
+    low = np.maximum(begin[at], first[at] - whole.halo)
+    high = np.minimum(stop[at], first[at] + length[at] + whole.halo)
+    y = blocks.rows_at(series, low, high)
+    before, after = first[at] - low, high - first[at] - length[at]
+    return Drawn(y, high - low, before, after, low == begin[at], 1 / chances[at])
+
+
+def inclusion(weights: Array, count: float) -> Array:
+    """Chances (n,) in proportion to weights as far as they stay below 1, ``count`` in all."""
+    out = np.ones(len(weights))
+    free = np.ones(len(weights), dtype=bool)
+    while (left := count - (~free).sum()) < free.sum():
+        out[free] = left * weights[free] / weights[free].sum()
+        if not (over := free & (out > 1)).any():
+            break
+        out[over], free[over] = 1.0, False
+    return out
+
+
+def systematic(rng: np.random.Generator, chances: Array) -> IntArray:
+    """Places drawn in order with the given chances, their sum of them in all."""
+    total = np.cumsum(chances)
+    at = rng.random() + np.arange(int(np.ceil(total[-1])))
+    return np.unique(np.searchsorted(total, at[at < total[-1]], side="right"))
+
+
+def anchor(
+    model: Model, theta: Array, drawn: Drawn, sums: Expectations, spread: Array, threads: int | None = None
+) -> None:
+    """Make drawn blocks exact at theta, where all of the series has these sums; ``spread`` (d,): standard deviations,
+    of which a tenth is a step for differences."""
+
+    def value(x: Array) -> float:
+        return log_likelihood(model, model.unpack(x), drawn, threads=threads)
+
+    mine = expectations(model, model.unpack(theta), drawn, with_statistics=True, threads=threads)
+    exact = model.pull(theta, sums.scores, sums.pairs, sums.first)
+    rise = [(value(theta + step) - value(theta - step)) / (2 * step.max()) for step in np.diag(0.1 * spread)]
+    drawn.anchor = Anchor(
+        theta,
+        sums.log_likelihood - mine.log_likelihood,
+        exact - model.pull(theta, mine.scores, mine.pairs, mine.first),
+        exact - np.array(rise),
+        kept_of(model, theta, sums),
+    )
+
+
+def block_gradients(model: Model, theta: Array, drawn: Drawn, threads: int | None = None) -> Array:
+    """Weighted gradients (S, d) of the log likelihood of drawn blocks."""
+    one = Pass(model, model.unpack(theta), drawn, threads, False, back=True, each=np.transpose)
+    one.run()
+    scores, _, _, pairs, first = split_sums(one.of_blocks.T, *one.sizes)
+    scores, pairs, first = (np.moveaxis(part, -1, 0) for part in (scores, pairs, first))
+    return model.pull(theta, scores, pairs * one.point.transition, first)
+
+
+def find_long_mode(
+    rng: np.random.Generator,
+    model: Model,
+    series: Series,
+    start: Parameters | None = None,
+    *,
+    threads: int | None = None,
+    watch: Watch = silent,
+) -> tuple[Mode, Drawn]:
+    """The mode of a long series, and blocks that stand for it there; states are in the order of ``naming``."""
+    others: list[Climb] = []
+    if start is None:
+        watch("finding states", 0, 0)
+        best, *others = find_states(model, series, threads=threads)
+        start = best.parameters
+    watch("passes over all data", 1, PASSES)
+    drawn = draw_blocks(rng, series, whole_pass(model, model.pack(bounded(start)), series, threads))
+    rough = in_order(find_mode(model, drawn, start, threads=threads, watch=watch))
+    climbs = [climbed(rough.model, drawn, c.parameters, 30, threads) for c in others]
+    others = [c for c in climbs if is_other(rough, drawn, c, threads)]
+    model, theta, value, spread = rough.model, rough.theta, 0.0, np.linalg.norm(rough.factor, axis=1)
+    for number in range(2, PASSES + 1):
+        watch("passes over all data", number, PASSES)
+        if number > 2:
+            theta, _ = newton(model, drawn, theta, value, rough.factor, threads, 20, 30.0)
+        whole = whole_pass(model, theta, series, threads)
+        if number == 2:
+            drawn = draw_blocks(rng, series, whole)
+        anchor(model, theta, drawn, whole.sums, spread, threads)
+        value, slope = log_posterior(model, theta, drawn, threads=threads)
+        if np.abs(rough.factor.T @ slope).max() < CLOSE:
+            break
+    hessian = negative_hessian(model, drawn, theta, threads)
+    return Mode(model, theta, value, hessian, *metric(hessian), others), drawn
