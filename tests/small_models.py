@@ -9,8 +9,10 @@ import numpy as np
 
 from rarehmm import Gamma as GammaPrior
 from rarehmm import Gaussian, Model, Normal, Poisson, Priors, StudentT, paper_priors, simulate
+from rarehmm.chains import target_of, workspace
 from rarehmm.dispatch import compiled
 from rarehmm.emissions import Parameter, log_density, prepare, score
+from rarehmm.kernels.chain import estimates
 from rarehmm.series import REALS
 
 DATA = pathlib.Path(os.environ.get("RAREHMM_DATA", pathlib.Path(__file__).parents[2] / "shared" / "data"))
@@ -83,3 +85,16 @@ def paper_series(rng, T, gap=20.0):
     model = model_of(Gaussian(), 3)
     parameters = model.parameters(SINGLE, mean=[-gap, 0, gap], variance=1.0)
     return model, parameters, *simulate(rng, model, parameters, T)
+
+
+def every_estimate(model, pool, theta, N):
+    """The estimate (N, d) that each window would give if all lanes of a step drew it."""
+    room, out = pool.room(N), np.empty((N, model.size))
+    pool.gather(
+        np.repeat(np.arange(N)[:, None], len(pool.row), axis=1),
+        1 / (pool.size * pool.probabilities.T[:, pool.row]),
+        room,
+    )
+    point, sums, work = workspace(model, pool)
+    estimates(model.family, target_of(model, pool), room, theta, point, sums, work, out)
+    return out

@@ -13,9 +13,10 @@ SOURCE = pathlib.Path(rarehmm.__file__).parent
 ORDER = [
     "checks", "progress", "writing", "files", "dispatch", "lanes", "series", "preparation", "blocks", "drawn", "priors",
     "emissions", "transitions", "known", "model", "samplers", "kernels", "passes", "points", "simulation", "em",
-    "windows", "gradients", "labels", "initial", "regimes", "selection", "mode", "drawing", "importance", "designs", "pool",
-    "exact", "chains", "variational", "arviz_adapter", "diagnostics", "methods", "inference", "posterior", "prediction",
-    "residuals", "replicas", "events", "estimator", "settings", "plots", "report", "runs", "paper", "cli", "__main__",
+    "windows", "gradients", "labels", "initial", "regimes", "selection", "mode", "drawing", "importance", "designs",
+    "pool", "exact", "chains", "variational", "arviz_adapter", "diagnostics", "methods", "inference", "posterior",
+    "prediction", "residuals", "replicas", "events", "estimator", "settings", "plots", "report", "runs", "paper", "cli",
+    "__main__",
 ]  # fmt: skip
 MODULES = sorted(SOURCE.rglob("*.py"))
 

@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from small_models import FAMILIES, Pair, model_of, parameters_of, series_of
+from small_models import FAMILIES, Pair, every_estimate, model_of, parameters_of, series_of
 
 import rarehmm as rh
-from rarehmm.chains import DivergedError, gradient_estimates, run, target_of, workspace
+from rarehmm.chains import DivergedError, gradient_estimates, run
 from rarehmm.designs import Design, pooled
 from rarehmm.designs.uniform import uniform
 from rarehmm.gradients import changes, freeze, frozen_gradient, window_gradients
-from rarehmm.kernels.chain import estimates
 from rarehmm.mode import Mode
 from rarehmm.pool import Pool
 from rarehmm.samplers import memory_rows, noise_rows, step
@@ -44,19 +43,6 @@ def setting(family, start=None, coordinates="log ratios", T=61, lengths=(23, 38)
 
 def random_design(rng, rows, N):
     return Design(rng.dirichlet(np.ones(N), size=rows))
-
-
-def every_estimate(model, pool, theta, N):
-    """The estimate (N, d) that each window would give if all lanes of a step drew it."""
-    room, out = pool.room(N), np.empty((N, model.size))
-    pool.gather(
-        np.repeat(np.arange(N)[:, None], len(pool.row), axis=1),
-        1 / (pool.size * pool.probabilities.T[:, pool.row]),
-        room,
-    )
-    point, sums, work = workspace(model, pool)
-    estimates(model.family, target_of(model, pool), room, theta, point, sums, work, out)
-    return out
 
 
 @pytest.mark.parametrize("coordinates", COORDINATES)

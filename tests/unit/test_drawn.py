@@ -1,0 +1,160 @@
+"""Drawn blocks: sums over them are those of the whole series on average, exact at the anchor, and lead to its mode."""
+
+import numpy as np
+import pytest
+from small_models import FAMILIES, Pair, every_estimate, model_of, parameters_of, series_of
+
+import rarehmm as rh
+from rarehmm.designs import Design
+from rarehmm.designs.uniform import uniform
+from rarehmm.drawing import (
+    Whole,
+    anchor,
+    block_gradients,
+    draw_blocks,
+    inclusion,
+    systematic,
+    whole_pass,
+)
+from rarehmm.gradients import freeze, frozen_gradient, warm, window_gradients
+from rarehmm.passes import expectations, log_posterior
+from rarehmm.pool import Pool
+from rarehmm.windows import Windows
+
+
+def setting(family, T=4000, start=None, lengths=(1500, 2500)):
+    rng = np.random.default_rng(0)
+    start = None if start is None else np.array([0.7, 0.3])
+    model = model_of(family, 2, start)
+    truth = parameters_of(rng, model, 3.0)
+    model = model.with_reference(truth.transition)
+    return model, rh.Series(series_of(rng, model, truth, T), lengths), model.pack(truth)
+
+
+def cut(whole, size):
+    """The same pass with its blocks cut into pieces of about this size, with random shares."""
+    first, length, begin, stop, _ = whole.blocks
+    at = [np.arange(f, f + n, size) for f, n in zip(first, length, strict=True)]
+    counts = [len(a) for a in at]
+    begin, stop, end = (np.repeat(x, counts) for x in (begin, stop, first + length))
+    at = np.concatenate(at)
+    blocks = type(whole.blocks)(at, np.minimum(size, end - at), begin, stop, np.ones(len(at)))
+    return Whole(whole.sums, blocks, np.random.default_rng(1).uniform(0.2, 1, len(at)), 64)
+
+
+def apart(one, other):
+    """Largest difference of two sets of sums, relative to their size."""
+    pairs = [(a, b) for a, b in zip(one[1:], other[1:], strict=True) if a.size]
+    return max(np.abs(a - b).max() / (1 + np.abs(b).max()) for a, b in pairs)
+
+
+@pytest.mark.parametrize("start", [None, "given"])
+@pytest.mark.parametrize("family", [*FAMILIES, Pair()], ids=lambda f: type(f).__name__)
+def test_all_blocks_are_the_whole_series(family, start):
+    model, series, theta = setting(family, start=start)
+    whole = cut(whole_pass(model, theta, series), 250)
+    drawn = draw_blocks(np.random.default_rng(0), series, whole, 10**9)
+    assert drawn.n_sequences == 16
+    assert (drawn.weights == 1).all()
+    exact = expectations(model, model.unpack(theta), series, with_statistics=True)
+    found = expectations(model, model.unpack(theta), drawn, with_statistics=True)
+    assert apart(found, exact) < 1e-8
+    assert apart(whole.sums, exact) < 1e-10
+    windows = Windows(drawn, 2, 20)
+    assert window_gradients(model, theta, drawn, windows).sum(0) == pytest.approx(
+        window_gradients(model, theta, series, Windows(series, 2, 20)).sum(0), rel=1e-3, abs=0.02
+    )
+
+
+def test_weighted_sums_are_right_on_average():
+    """Over many draws, counting standard errors; and the weights matter."""
+    model, series, theta = setting(rh.Gaussian())
+    whole = cut(whole_pass(model, theta, series), 100)
+    there = theta + 0.05
+    each = block_gradients(model, there, draw_blocks(np.random.default_rng(0), series, whole, 10**9))
+    whole = whole._replace(shares=0.1 + np.abs(each[:, 0]))
+    exact, rng, found, plain = each.sum(0), np.random.default_rng(2), [], []
+    for _ in range(200):
+        drawn = draw_blocks(rng, series, whole, 1000)
+        each = block_gradients(model, there, drawn)
+        found.append(each.sum(0))
+        plain.append((each / drawn.weights[:, None]).sum(0) * 4)
+    error = np.std(found, axis=0) / np.sqrt(len(found))
+    assert np.abs((np.mean(found, axis=0) - exact) / error).max() < 4
+    assert np.abs((np.mean(plain, axis=0) - exact) / error).max() > 5
+
+
+def test_chances():
+    weights = np.array([1.0, 1.0, 2.0, 40.0])
+    assert inclusion(weights, 2.0) == pytest.approx([0.25, 0.25, 0.5, 1.0])
+    assert inclusion(weights, 9.0) == pytest.approx(np.ones(4))
+    chances, rng = np.array([0.1, 1.0, 0.5, 0.9, 0.5]), np.random.default_rng(0)
+    seen = np.zeros(5)
+    for _ in range(4000):
+        at = systematic(rng, chances)
+        assert len(at) == 3
+        seen[at] += 1
+    assert np.abs(seen / 4000 - chances).max() < 4 * 0.5 / np.sqrt(4000)
+    assert seen[1] == 4000
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: type(f).__name__)
+def test_at_the_anchor_blocks_are_exact(family):
+    """Value, gradient, and the slope of the value, which is another function; frozen statistics are those of all."""
+    model, series, theta = setting(family)
+    whole = cut(whole_pass(model, theta, series), 100)
+    drawn = draw_blocks(np.random.default_rng(0), series, whole, 1000)
+    spread = np.full(model.size, 0.02)
+    assert np.abs(log_posterior(model, theta, drawn)[1] - log_posterior(model, theta, series)[1]).max() > 1
+    anchor(model, theta, drawn, whole.sums, spread)
+    (value, slope), (exact, gradient) = (log_posterior(model, theta, s) for s in (drawn, series))
+    assert value == pytest.approx(exact, rel=1e-9)
+    assert slope == pytest.approx(gradient, rel=1e-6, abs=1e-6)
+    for i, step in enumerate(np.diag(0.1 * spread)):
+        up, down = (log_posterior(model, theta + side * step, drawn)[0] for side in (1, -1))
+        assert (up - down) / (2 * step.max()) == pytest.approx(gradient[i], rel=1e-4, abs=1e-3)
+    frozen = freeze(model, theta, drawn, Windows(drawn, 2, 5))
+    prior = model.log_prior_gradient(theta)
+    assert frozen_gradient(model, theta, frozen, frozen.total) + prior == pytest.approx(gradient, rel=1e-6, abs=1e-6)
+    with pytest.raises(ValueError, match="another point"):
+        freeze(model, theta + 1e-3, drawn, Windows(drawn, 2, 5))
+
+
+def test_windows_lie_in_the_cores_and_carry_the_weights():
+    model, series, theta = setting(rh.Gaussian())
+    whole = cut(whole_pass(model, theta, series), 100)
+    drawn = draw_blocks(np.random.default_rng(0), series, whole, 1000)
+    windows = Windows(drawn, 2, 20)
+    first, length, _, _ = windows.place(np.arange(windows.count))
+    inside = np.zeros(len(drawn), dtype=int)
+    for a, n in zip(first, length, strict=True):
+        inside[a : a + n] += 1
+    low, high = drawn.cores
+    assert inside.sum() == (high - low).sum()
+    assert all((inside[a:b] == 1).all() for a, b in zip(low, high, strict=True))
+    messages = warm(model, model.unpack(theta), drawn, windows)
+    found = window_gradients(model, theta, drawn, windows, messages=messages).sum(0)
+    exact = expectations(model, model.unpack(theta), drawn)
+    assert found == pytest.approx(model.pull(theta, exact.scores, exact.pairs, exact.first), rel=1e-6, abs=1e-5)
+    assert (drawn.weights > 2).any()
+
+
+@pytest.mark.parametrize("start", [None, "given"])
+@pytest.mark.parametrize("family", [rh.Gaussian(), Pair()], ids=lambda f: type(f).__name__)
+def test_windows_of_blocks_give_the_gradient_of_all_on_average(family, start):
+    """By enumeration: the estimate of a chain is the frozen gradient of all, plus the weighted changes of windows."""
+    model, series, theta = setting(family, 600, start, (200, 400))
+    whole = cut(whole_pass(model, theta, series), 40)
+    drawn = draw_blocks(np.random.default_rng(0), series, whole, 200)
+    anchor(model, theta, drawn, whole.sums, np.full(model.size, 0.02))
+    windows = Windows(drawn, 2, 20)
+    frozen = freeze(model, theta, drawn, windows)
+    q = np.random.default_rng(1).dirichlet(np.full(windows.count, 3.0))
+    there = theta + 0.05
+    found = every_estimate(model, Pool(model, drawn, windows, Design(q[None]), 3, frozen=frozen), there, windows.count)
+    each = window_gradients(model, there, drawn, windows, messages=frozen.messages)
+    control = [frozen_gradient(model, there, frozen, s) for s in (frozen.total, frozen.statistics)]
+    exact = model.log_prior_gradient(there) + control[0] + (each - control[1]).sum(0)
+    assert q @ found == pytest.approx(exact, rel=1e-8, abs=1e-8)
+    here = every_estimate(model, Pool(model, drawn, windows, uniform(windows), 3, frozen=frozen), theta, windows.count)
+    assert here.mean(0) == pytest.approx(log_posterior(model, theta, series)[1], rel=1e-4, abs=1e-2)
