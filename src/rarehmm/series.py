@@ -13,7 +13,8 @@ BoolArray = npt.NDArray[np.bool_]
 R = TypeVar("R")
 
 LARGEST = 1e150  # squares must not overflow
-STRIDE = 1 << 18  # rows looked at together while checking
+STRIDE = 1 << 18  # rows read together
+LOOK = 1 << 15  # rows looked at together while checking: what is made of them stays in the cache of a core
 
 
 class Domain(NamedTuple):
@@ -182,55 +183,67 @@ class Series:
         value: R = self._memory[key]
         return value
 
-    def strides(self) -> Iterator[tuple[int, Array]]:
+    def strides(self, size: int | None = None) -> Iterator[tuple[int, Array]]:
         """All rows, a stretch at a time: (number of the first, rows)."""
-        for first in range(0, len(self), STRIDE):
-            yield first, self.read(first, min(first + STRIDE, len(self)))
+        size = size or STRIDE
+        for first in range(0, len(self), size):
+            yield first, self.read(first, min(first + size, len(self)))
 
     def _scan(self) -> tuple[tuple[Summary, ...], int]:
         """One look at everything: refuse infinities, count what is missing, summarise the columns."""
-        D = self.n_columns
-        totals = [_Totals() for _ in range(D)]
+        totals = [_Totals() for _ in range(self.n_columns)]
         missing = 0
-        joins = set(self.bounds.tolist())
-        before: Array | None = None
-        for first, y in self.strides():
-            wild = np.abs(y) > LARGEST  # also infinite
-            if wild.any():
-                row, column = np.argwhere(wild)[0]
-                what = (
-                    "finite. Mark gaps with NaN." if np.isinf(y[row, column]) else f"below {LARGEST:g}. Rescale them."
-                )
-                where = self.place(first + int(row), int(column))
-                raise ValueError(f"{where} is {y[row, column]}; observations must be {what}")
-            gone = np.asarray(np.isnan(y).any(1))
-            missing += int(gone.sum())
-            if D > 1 and gone.any():
-                y = np.where(gone[:, None], np.nan, y)  # what is left of a missing row counts for nothing
-            steps = np.diff(y, axis=0, prepend=y[:1] * np.nan if before is None else before)
-            steps[[j - first for j in joins if first <= j < first + len(y)]] = np.nan  # no step across a join
-            for column in range(D):
-                totals[column].add(y[:, column], steps[:, column])
-            before = y[-1:].copy()
+        for first, rows in self.strides(LOOK):
+            y = np.ascontiguousarray(rows.T)  # (D, n)
+            if max(-np.fmin.reduce(y, axis=None), np.fmax.reduce(y, axis=None)) > LARGEST:  # NaN is left out
+                self._refuse(first, rows)
+            gone = None
+            if np.isnan(y.sum()):
+                gone = np.asarray(np.isnan(y).any(0))
+                missing += int(np.count_nonzero(gone))
+                y = np.where(gone, np.nan, y)  # what is left of a missing row counts for nothing
+            joins = self.bounds[slice(*np.searchsorted(self.bounds, [first, first + len(rows)]))] - first
+            for column, total in zip(y, totals, strict=True):
+                total.add(column, gone, joins)
         return tuple(t.summary() for t in totals), missing
+
+    def _refuse(self, first: int, rows: Array) -> None:
+        """Name the first value that is too large or infinite."""
+        row, column = np.argwhere(np.abs(rows) > LARGEST)[0]
+        value = rows[row, column]
+        what = "finite. Mark gaps with NaN." if np.isinf(value) else f"below {LARGEST:g}. Rescale them."
+        raise ValueError(f"{self.place(first + int(row), int(column))} is {value}; observations must be {what}")
 
 
 class _Totals:
-    """Running mean and variance of a column, merged stride by stride (Chan, Golub and LeVeque)."""
+    """Running mean and variance of a column, merged stretch by stretch (Chan, Golub and LeVeque)."""
 
     def __init__(self) -> None:
         self.count, self.mean, self.square, self.low, self.high = 0, 0.0, 0.0, np.inf, -np.inf
-        self.steps, self.rough = 0, 0.0
+        self.steps, self.rough, self.before = 0, 0.0, np.nan
 
-    def add(self, y: Array, steps: Array) -> None:
-        y, steps = y[~np.isnan(y)], steps[~np.isnan(steps)]
+    def add(self, y: Array, gone: BoolArray | None, joins: IntArray) -> None:
+        """A stretch (n,), what of it is missing (None: nothing), and the rows into which no step leads."""
+        steps = np.empty_like(y)
+        steps[0] = y[0] - self.before
+        np.subtract(y[1:], y[:-1], out=steps[1:])
+        steps[joins] = np.nan
+        self.before = y[-1]
         self.steps += len(steps)
-        self.rough += float(steps @ steps)
+        rough = steps @ steps
+        if np.isnan(rough):
+            none = np.isnan(steps)
+            self.steps -= int(np.count_nonzero(none))
+            steps[none] = 0.0
+            rough = steps @ steps
+        self.rough += float(rough)
+        if gone is not None:
+            y = y[~gone]
         if len(y) == 0:
             return
         mean, total = float(y.mean()), self.count + len(y)
-        shift = mean - self.mean
-        self.square += float(((y - mean) ** 2).sum()) + shift**2 * self.count * len(y) / total
+        shift, apart = mean - self.mean, y - mean
+        self.square += float(apart @ apart) + shift**2 * self.count * len(y) / total
         self.mean += shift * len(y) / total
         self.count = total
         self.low, self.high = min(self.low, float(y.min())), max(self.high, float(y.max()))

@@ -18,7 +18,7 @@ def test_arrays_of_one_and_of_several_columns():
 
 
 def test_summaries_are_those_of_numpy(monkeypatch):
-    monkeypatch.setattr(module, "STRIDE", 7)  # several strides, joins inside them
+    monkeypatch.setattr(module, "LOOK", 7)  # several strides, joins inside them
     rng = np.random.default_rng(0)
     y = 1e6 + rng.normal(size=(50, 2))
     y[rng.random((50, 2)) < 0.2] = np.nan
