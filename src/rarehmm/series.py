@@ -6,6 +6,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from rarehmm import sources
+
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -53,10 +55,12 @@ class Series:
     Parameters
     ----------
     y
-        An array (T,) or (T, D); a pandas Series or DataFrame (its index is kept); a ``np.memmap`` (never read into
-        memory as a whole); or a list of such arrays, one for each sequence.  A list of plain lists is a table as in
-        NumPy if they are equally long, else a list of sequences.  NaN marks a missing observation; in several columns
-        a row with a NaN is missing.
+        An array (T,) or (T, D); a pandas Series or DataFrame, or an xarray DataArray (their index is kept); or a list
+        of such arrays, one for each sequence.  A list of plain lists is a table as in NumPy if they are equally long,
+        else a list of sequences.  NaN marks a missing observation; in several columns a row with a NaN is missing.
+
+        Never read into memory as a whole: a ``np.memmap``, an array of Zarr or Dask, what ``open_source`` returns, the
+        path of a file (.npy, .parquet, .zarr), and a list of paths in order of time, which is one sequence.
     lengths
         Lengths of the sequences that follow each other in ``y``, if there are several.
 
@@ -65,7 +69,7 @@ class Series:
     bounds
         (S + 1,) where sequences begin and end: sequence s is ``[bounds[s], bounds[s + 1])``.
     index
-        The pandas index of ``y``, or None; for a list, a list of them.
+        The pandas index of ``y``, the times of its files, or None; for a list of sequences, a list of them.
     names
         Names of the columns, or None.
     summaries
@@ -103,6 +107,9 @@ class Series:
     def __len__(self) -> int:
         return int(self.offsets[-1])
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_memory": {}}
+
     def __repr__(self) -> str:
         parts = [f"{len(self):,} observations"]
         if self.n_columns > 1:
@@ -125,6 +132,8 @@ class Series:
     def in_memory(self) -> bool:
         """Whether all rows can be read at once without a copy."""
         one = self.parts[0]
+        if not isinstance(one, np.ndarray):
+            return False
         plain = one.dtype == np.float64 and one.flags.c_contiguous and one.flags.writeable
         return len(self.parts) == 1 and plain and not isinstance(one, np.memmap)
 
@@ -139,11 +148,13 @@ class Series:
         return np.require(joined, np.float64, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
 
     def place(self, row: int, column: int | None = None) -> str:
-        """How an error names an observation: ``y[17]``, ``y[3][17, 0]``, with its time stamp where there is one."""
+        """How an error names an observation: ``y[17]``, ``y[3][17, 0]``, with its time and its file, if any."""
         part, local, index = self._within(row)
         inside = f"{local}" if column is None or self.n_columns == 1 else f"{local}, {column}"
-        stamp = "" if index is None else f" (at {index[local]})"
-        return (f"y[{part}][{inside}]" if self._several else f"y[{inside}]") + stamp
+        more = [] if index is None else [f"at {index[local]}"]
+        if isinstance(stored := self.parts[part], sources.Source):
+            more.append(stored.where(local))
+        return (f"y[{part}][{inside}]" if self._several else f"y[{inside}]") + (f" ({'; '.join(more)})" if more else "")
 
     def stamp(self, row: int) -> Any:
         """The label of a row in the index of the data; without one, its number (within its part, of a list)."""
@@ -256,7 +267,7 @@ class _Totals:
 
 # ---------------------------------------------------------------- the door
 class _Table(NamedTuple):
-    values: npt.NDArray[Any]  # (n, D), any real number type, not copied
+    values: npt.NDArray[Any] | sources.Source  # (n, D), any real number type, not copied
     index: Any
     names: tuple[str, ...] | None
 
@@ -276,6 +287,10 @@ def _sequences(y: Any) -> list[Any] | None:
 def _table(y: Any, name: str) -> _Table:
     """Check the kind and the shape of one array; nothing is copied that need not be."""
     index, names = None, None
+    if sources.package(y) == "xarray" and not hasattr(y, "data_vars"):
+        y, index, names = sources.of_labelled(y)
+    if (source := _source(y, name)) is not None:
+        return _Table(source, source.index if index is None else index, names or source.names)
     if hasattr(y, "iloc") and hasattr(y, "to_numpy"):  # pandas, without importing it
         index = y.index
         names = tuple(map(str, y.columns)) if hasattr(y, "columns") else None
@@ -293,11 +308,20 @@ def _table(y: Any, name: str) -> _Table:
             f"{name} cannot be read as an array: {error}. For several sequences pass a list of arrays."
         ) from None
     _check_kind(values, name)
-    if values.ndim not in (1, 2):
-        raise ValueError(f"{name} has shape {values.shape}; it must be (T,) or (T, D). Several sequences go in a list.")
-    if values.size == 0:
-        raise ValueError(f"{name} is empty (shape {values.shape}); at least one observation is needed.")
-    return _Table(values.reshape(len(values), -1), index, names)
+    return _Table(values.reshape(sources.check_shape(values.shape, name)), index, names)
+
+
+def _source(y: Any, name: str) -> sources.Source | None:
+    """What stays where it is stored; None for what is in memory, or a memory map whose file is not known."""
+    if isinstance(y, sources.Source):
+        return y
+    if isinstance(y, np.memmap):
+        _check_kind(y, name)
+        return sources.Mapped.of(y.reshape(sources.check_shape(y.shape, name)))
+    several = isinstance(y, list | tuple) and len(y) > 0 and all(map(sources.is_path, y))
+    if several or sources.is_path(y) or sources.package(y) in ("dask", "xarray", "zarr"):
+        return sources.open_source(y, name=name)
+    return None
 
 
 def _pandas(y: Any, name: str) -> npt.NDArray[Any]:
