@@ -241,12 +241,13 @@ class _Totals:
         steps[joins] = np.nan
         self.before = y[-1]
         self.steps += len(steps)
-        rough = steps @ steps
+        rough = np.square(
+            steps, out=steps
+        ).sum()  # threads of a dot product would wait for each other on a busy machine
         if np.isnan(rough):
             none = np.isnan(steps)
             self.steps -= int(np.count_nonzero(none))
-            steps[none] = 0.0
-            rough = steps @ steps
+            rough = steps[~none].sum()
         self.rough += float(rough)
         if gone is not None:
             y = y[~gone]
@@ -254,7 +255,7 @@ class _Totals:
             return
         mean, total = float(y.mean()), self.count + len(y)
         shift, apart = mean - self.mean, y - mean
-        self.square += float(apart @ apart) + shift**2 * self.count * len(y) / total
+        self.square += float(np.square(apart, out=apart).sum()) + shift**2 * self.count * len(y) / total
         self.mean += shift * len(y) / total
         self.count = total
         self.low, self.high = min(self.low, float(y.min())), max(self.high, float(y.max()))
