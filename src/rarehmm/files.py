@@ -23,8 +23,11 @@ def open_files(paths: Sequence[str], columns: Sequence[str] = (), time: str | No
     """The ``columns`` of files that follow each other in time: as a source if they can stay where they are."""
     for path in paths:
         existing(Path(path))
+    stays = [is_path(path) for path in paths]
+    if any(stays) and not all(stays):
+        raise ValueError(f"{', '.join(paths)} are of kinds that cannot be joined; give files of one kind.")
     small = all(path.endswith(".npy") for path in paths) and sum(Path(path).stat().st_size for path in paths) <= LARGE
-    if all(map(is_path, paths)) and not small:
+    if all(stays) and not small:
         source = open_source(list(paths), columns, time)
         if isinstance(source.index, Times):
             source.index.check_order()

@@ -289,7 +289,7 @@ def _table(y: Any, name: str) -> _Table:
     """Check the kind and the shape of one array; nothing is copied that need not be."""
     index, names = None, None
     if sources.package(y) == "xarray" and not hasattr(y, "data_vars"):
-        y, index, names = sources.of_labelled(y)
+        y, index, names = sources.of_labelled(y, name)
     if (source := _source(y, name)) is not None:
         return _Table(source, source.index if index is None else index, names or source.names)
     if hasattr(y, "iloc") and hasattr(y, "to_numpy"):  # pandas, without importing it

@@ -24,7 +24,7 @@ Rows = npt.NDArray[Any]
 
 CACHE = 64 << 20  # bytes of decoded units that a source keeps
 FEWEST = 2  # units that it keeps however large they are
-STRETCH = 1 << 18  # times looked at together
+STRETCH = 1 << 18  # rows looked at together
 LAZY = (".npy", ".parquet", ".pq", ".zarr")
 NUMBERS = "fiub"
 
@@ -159,8 +159,8 @@ def library(name: str) -> Any:
         raise ImportError(f"{name} is needed for this kind of data: pip install 'rarehmm[long]'") from error
 
 
-def check_numbers(dtype: np.dtype[Any], who: str) -> None:
-    if dtype.kind not in NUMBERS:
+def check_numbers(dtype: np.dtype[Any], who: str, kinds: str = NUMBERS) -> None:
+    if dtype.kind not in kinds:
         raise TypeError(f"{who} has dtype {dtype}; numbers are needed.")
 
 
@@ -179,11 +179,11 @@ class Joined(Source):
     def __init__(self, sources: Sequence[Source]) -> None:
         first = sources[0]
         for other in sources[1:]:
-            if other.shape[1] != first.shape[1]:
-                raise ValueError(
-                    f"{other.where(0)} has {other.shape[1]} columns and {first.where(0)} has {first.shape[1]}; "
-                    "files of one sequence must have the same."
+            if (other.shape[1], other.names) != (first.shape[1], first.names):
+                has, had = (
+                    f"{s.where(0)} has {', '.join(s.names or [f'{s.shape[1]} columns'])}" for s in (other, first)
                 )
+                raise ValueError(f"{has} and {had}; files of one sequence must have the same columns.")
         self.sources = tuple(sources)
         self.offsets = np.concatenate([[0], np.cumsum([len(s) for s in sources])]).astype(np.int64)
         self.shape = (int(self.offsets[-1]), first.shape[1])
@@ -342,9 +342,11 @@ class Parquet(Stored):
         ) as file:
             table = file.read_row_group(unit, columns=list(self.names or ()), use_threads=False)
         rows = np.empty((len(table), self.shape[1]), self.dtype)
-        for i, column in enumerate(table.columns):
-            numbers = column.cast("float64", safe=False) if self.dtype.kind == "f" else column
-            rows[:, i] = numbers.to_numpy()
+        for i, name in enumerate(self.names or ()):
+            column = table[name]
+            if column.null_count and self.dtype.kind in "iu":
+                raise ValueError(f"{name!r} is missing in {column.null_count} rows")
+            rows[:, i] = (column.cast("float64", safe=False) if self.dtype.kind == "f" else column).to_numpy()
         return rows
 
 
@@ -401,51 +403,43 @@ class Zarr(Stored):
 
 
 def settled(array: Any) -> Any:
-    """A Zarr array by the absolute path of its folder, read-only, so that it can be opened anywhere."""
-    root = getattr(array.store, "root", None)
-    if not isinstance(root, Path):
-        return array
-    return library("zarr").open_array(root.absolute(), path=array.path, mode="r")
+    """A Zarr array, read-only, with the absolute path of its folder, so that it can be opened anywhere."""
+    return library("zarr").open_array(home(array.store), path=array.path, mode="r")
+
+
+def home(store: Any) -> Any:
+    """The folder of a store, or the store if it is somewhere else."""
+    root = getattr(store, "root", None)
+    return root.absolute() if isinstance(root, Path) else store
 
 
 def open_zarr(path: Path, columns: list[str], time: str | None) -> Source:
-    """A Zarr array, or arrays of a group by their names."""
     zarr = library("zarr")
     with opening(path):
         there = zarr.open(path.absolute(), mode="r")
-    return (
-        of_array(there, str(path), columns, time)
-        if hasattr(there, "chunks")
-        else of_group(there, str(path), columns, time)
-    )
+    return of_zarr(there, str(path), columns, time)
 
 
-def of_array(array: Any, label: str, columns: Sequence[str] = (), time: str | None = None) -> Source:
-    check_numbers(array.dtype, label)
-    return numbered(Zarr([array], label), label, columns, time)
-
-
-def of_group(group: Any, label: str, columns: Sequence[str], time: str | None) -> Source:
-    arrays = dict(group.arrays())
-    axes = {name: getattr(a.metadata, "dimension_names", None) or a.attrs.get("_ARRAY_DIMENSIONS") or () for name, a in
+def of_zarr(there: Any, label: str, columns: Sequence[str], time: str | None) -> Source:
+    """A Zarr array, or arrays of a group by their names."""
+    if hasattr(there, "chunks"):
+        check_numbers(there.dtype, label)
+        return numbered(Zarr([there], label), label, columns, time)
+    with opening(label):
+        arrays = dict(there.arrays())
+    axes = {k: getattr(a.metadata, "dimension_names", None) or a.attrs.get("_ARRAY_DIMENSIONS", ()) for k, a in
             arrays.items()}  # fmt: skip
-    wanted = chosen(
-        label,
-        columns,
-        time,
-        {k: a.ndim == 1 and a.dtype.kind in NUMBERS and k not in axes[k] for k, a in arrays.items()},
-    )
-    used = [*wanted, *([time] if time is not None else [])]
-    if any(axes[name] for name in used):  # written by xarray, which knows how it writes times, gaps and scales
-        root = group.store.root.absolute()
-        data = library("xarray").open_zarr(
-            root, group=group.path or None, chunks={}, consolidated=False, create_default_indexes=False
-        )
+    good = {k: a.ndim == 1 and a.dtype.kind in NUMBERS and k not in axes[k] for k, a in arrays.items()}
+    wanted = chosen(label, columns, time, good)
+    times = [] if time is None else [time]
+    for name in [*wanted, *times]:
+        check_numbers(arrays[name].dtype, f"{label}: {name!r}", NUMBERS + "M" if name in times else NUMBERS)
+    if any(axes[name] for name in wanted):  # written by xarray, which knows how it writes times, gaps and scales
+        options = {"chunks": {}, "consolidated": False, "create_default_indexes": False}
+        data = library("xarray").open_zarr(home(there.store), group=there.path or None, **options)
         return of_dataset(data, label, wanted, time)
-    check_lengths(label, {name: arrays[name].shape[0] for name in used})
-    for name in wanted:
-        check_numbers(arrays[name].dtype, f"{label}: {name!r}")
-    source: Source = Zarr([arrays[name] for name in wanted], label)
+    check_lengths(label, {name: arrays[name].shape[0] for name in [*wanted, *times]})
+    source = Zarr([arrays[name] for name in wanted], label)
     source.names = tuple(wanted) if source.shape[1] == len(wanted) else None
     if time is not None:
         source.index = Times(Zarr([arrays[time]], label), time)
@@ -508,8 +502,9 @@ def of_dataset(data: Any, label: str, columns: Sequence[str], time: str | None) 
     return source
 
 
-def of_labelled(array: Any) -> tuple[Any, Any, tuple[str, ...] | None]:
+def of_labelled(array: Any, name: str) -> tuple[Any, Any, tuple[str, ...] | None]:
     """The values of an xarray DataArray (in memory, or else a Dask array), its index, and the names of its columns."""
+    check_shape(array.shape, name)
     labels = [array.indexes.get(axis) for axis in array.dims]
     names = tuple(map(str, labels[1])) if array.ndim == 2 and labels[1] is not None else None
     in_memory = array.chunks is None and np.shares_memory(array[:1].values, array[:1].values)  # not read from a file
@@ -534,19 +529,20 @@ def open_source(what: Any, columns: Sequence[str] = (), time: str | None = None,
     if isinstance(what, str | Path):
         return open_path(Path(what), list(columns), time)
     if isinstance(what, np.memmap):
-        mapped = Mapped.of(what.reshape(len(what), -1))
+        check_numbers(what.dtype, name)
+        mapped = Mapped.of(what.reshape(check_shape(what.shape, name)))
         if mapped is None:
             raise ValueError(f"{name} is a memory map whose place in a file is not known; pass it to Series as it is.")
         return numbered(mapped, name, columns, time) if columns or time else mapped
     kind = package(what)
     if kind == "zarr":
-        label = str(what.store_path)
-        return of_array(what, label, columns, time) if hasattr(what, "chunks") else of_group(what, label, columns, time)
+        return of_zarr(what, str(what.store_path), columns, time)
     if kind == "xarray" and hasattr(what, "data_vars"):
         return of_dataset(what, name, columns, time)
     if kind == "xarray":
+        _, index, names = of_labelled(what, name)
         source = of_dask(as_dask(what))
-        _, source.index, source.names = of_labelled(what)
+        source.index, source.names = index, names
         return source
     if kind == "dask":
         return of_dask(what)
@@ -580,9 +576,8 @@ def open_path(path: Path, columns: list[str], time: str | None) -> Source:
 def open_npy(path: Path, columns: list[str], time: str | None) -> Source:
     with opening(path):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    check_shape(array.shape, str(path))
     check_numbers(array.dtype, str(path))
-    source = Mapped.of(array.reshape(len(array), -1), str(path))
+    source = Mapped.of(array.reshape(check_shape(array.shape, str(path))), str(path))
     assert source is not None
     return numbered(source, str(path), columns, time)
 
@@ -620,7 +615,7 @@ def existing(path: Path) -> None:
 
 
 @contextmanager
-def opening(path: Path) -> Iterator[None]:
+def opening(path: object) -> Iterator[None]:
     """Whatever a library raises while it opens a file is told in one line."""
     try:
         yield

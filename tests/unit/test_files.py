@@ -147,3 +147,6 @@ def test_large_arrays_stay_where_they_are(tmp_path, monkeypatch):
     assert isinstance(open_files([str(tmp_path / "a.npy")]), Source)
     with pytest.raises(ValueError, match=r"b\.parquet is not there"):
         open_files([str(tmp_path / "a.npy"), str(tmp_path / "b.parquet")])
+    pd.DataFrame({"y": Y}).to_csv(tmp_path / "c.csv")
+    with pytest.raises(ValueError, match="give files of one kind"):
+        open_files([str(tmp_path / "a.npy"), str(tmp_path / "c.csv")])

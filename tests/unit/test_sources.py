@@ -1,6 +1,7 @@
 """Series longer than memory: every kind of storage gives the rows that were written, reads no more than it must, and
 says where it is damaged."""
 
+import json
 import pickle
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import threading
 import tracemalloc
 
 import dask.array as da
+import numcodecs
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -210,6 +212,7 @@ def test_types_of_parquet(tmp_path):
     path = write_parquet(tmp_path / "t.parquet", columns)
     got = open_source(path, ["whole", "flag", "price"])[:]
     np.testing.assert_array_equal(got, [[1, 1, 1.25], [np.nan] * 3, [3, 0, -2]])
+    np.testing.assert_array_equal(open_source(path, ["price", "whole"])[2:], [[-2, 3]])  # in the order asked for
     assert open_source(path, ["half"]).dtype == np.float32
     with pytest.raises(ValueError, match=r"t\.parquet: 'word' is string, not numbers"):
         open_source(path, ["word"])
@@ -261,6 +264,8 @@ def test_arrays_of_libraries_in_a_series(tmp_path):
     [
         (lambda d: da.zeros((2, 2, 2)), ValueError, r"has shape \(2, 2, 2\); it must be"),
         (lambda d: da.zeros(0), ValueError, "is empty"),
+        (lambda d: xr.DataArray(1.0), ValueError, r"has shape \(\); it must be"),
+        (lambda d: np.memmap(d / "c", "c16", "w+", shape=3), TypeError, "y is complex"),
         (lambda d: da.from_array(np.array(["a"])), TypeError, "numbers are needed"),
         (lambda d: (x := da.ones(9, chunks=3))[x > 0], ValueError, "compute_chunk_sizes"),
         (lambda d: d / "a.npy", ValueError, "is not there"),
@@ -277,8 +282,11 @@ def test_files_that_do_not_fit_together(tmp_path):
     np.save(tmp_path / "1.npy", np.zeros(3))
     np.save(tmp_path / "2.npy", np.zeros((3, 2)))
     wide = open_source(tmp_path / "2.npy", ["0", "1"])
-    with pytest.raises(ValueError, match=r"2\.npy, row 0 .* has 2 columns and .*1\.npy, row 0 .* has 1"):
+    with pytest.raises(ValueError, match=r"2\.npy, row 0 .* has 2 columns and .*1\.npy, row 0 .* has 1 col"):
         sources.Joined([open_source(tmp_path / "1.npy"), wide])
+    named = [write_parquet(tmp_path / f"{name}.parquet", {name: [1.0]}) for name in "ab"]
+    with pytest.raises(ValueError, match=r"b\.parquet, .* has b and .*a\.parquet, .* has a; .* the same columns"):
+        open_source(named)
     write_parquet(tmp_path / "none.parquet", {"a": pa.array([], pa.float64())})
     with pytest.raises(ValueError, match=r"none\.parquet has no rows"):
         open_source(tmp_path / "none.parquet")
@@ -389,10 +397,24 @@ def test_a_task_that_fails():
     np.testing.assert_array_equal(source[:128][:, 0], TABLE[:128, 0])
 
 
+class Bomb:
+    def __reduce__(self):
+        return (pytest.fail, ("exploded",))
+
+
 def test_nothing_is_executed(tmp_path):
-    np.save(tmp_path / "a.npy", np.array([print], dtype=object), allow_pickle=True)
+    np.save(tmp_path / "a.npy", np.array([Bomb()], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match=r"a\.npy cannot be read"):
         open_source(tmp_path / "a.npy")
+    zarr.open_group(tmp_path / "g.zarr", mode="w", zarr_format=2)
+    for place in (tmp_path / "a.zarr", tmp_path / "g.zarr" / "y"):
+        zarr.create_array(place, shape=3, chunks=3, dtype="f8", compressors=numcodecs.Zlib(), zarr_format=2)
+        told = json.loads((place / ".zarray").read_text()) | {"compressor": {"id": "pickle", "protocol": 5}}
+        (place / ".zarray").write_text(json.dumps(told))
+        (place / "0").write_bytes(pickle.dumps(Bomb()))
+    for name in ("a.zarr", "g.zarr"):
+        with pytest.raises(ValueError, match=f"{name} cannot be read: .*pickle"):
+            open_source(tmp_path / name)
 
 
 def test_refused_values_are_named_by_their_place(tmp_path):
@@ -458,6 +480,9 @@ def test_time_goes_on(tmp_path, monkeypatch):
         open_source([tmp_path / "2.parquet", tmp_path / "1.parquet"], ["y"], "t").index.check_order()
     gone = write_parquet(tmp_path / "gone.parquet", {"t": [1.0, None, 2.0], "y": [1.0, 2.0, 3.0]})
     with pytest.raises(ValueError, match=r"row 1: 't' is missing"):
+        open_source(gone, ["y"], "t").index.check_order()
+    write_parquet(gone, {"t": [1, None, 2], "y": [1.0, 2.0, 3.0]})
+    with pytest.raises(ReadError, match=r"'t' is missing in 1 rows"):
         open_source(gone, ["y"], "t").index.check_order()
     write_parquet(tmp_path / "3.parquet", {"t": TIMES[:2], "y": [1.0, 2.0]})
     with pytest.raises(ValueError, match=r"'t' is datetime64\[us\] in .*3\.parquet.* and int64"):
