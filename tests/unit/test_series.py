@@ -22,6 +22,8 @@ def test_summaries_are_those_of_numpy(monkeypatch):
     rng = np.random.default_rng(0)
     y = 1e6 + rng.normal(size=(50, 2))
     y[rng.random((50, 2)) < 0.2] = np.nan
+    y[[20, 23]] = 1e6 + 50.0  # steps across the joins would show
+    y[[19, 22]] = 1e6
     series = Series(y, lengths=[20, 3, 27])
     whole = np.where(np.isnan(y).any(1, keepdims=True), np.nan, y)
     for column, found in enumerate(series.summaries):
