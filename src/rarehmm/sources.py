@@ -638,8 +638,8 @@ def chosen(where: object, columns: Sequence[str], time: str | None, there: dict[
     numeric = [name for name, good in there.items() if good and name != time]
     if len(numeric) != 1:
         raise ValueError(
-            f"{where} has {len(numeric)} columns of numbers; say which with --column, or open_source(path, columns): "
-            f"{names}."
+            f"{where} has {len(numeric)} columns of numbers; say which with --column: {names}. In Python: "
+            "open_source(path, columns)."
         )
     return numeric
 
