@@ -33,6 +33,7 @@ from rarehmm.samplers import DivergedError
 from rarehmm.selection import Selection, select_n_components
 from rarehmm.series import Series
 from rarehmm.simulation import simulate
+from rarehmm.sources import ReadError, open_source
 from rarehmm.transitions import AdditiveLogRatio, ExpandedMean, stationary
 from rarehmm.variational import GaussianApproximation, ascend, gaussian_approximation
 from rarehmm.windows import Windows
@@ -78,6 +79,7 @@ __all__ = [
     "Posterior",
     "Priors",
     "RareHMM",
+    "ReadError",
     "Regime",
     "Selection",
     "Series",
@@ -103,6 +105,7 @@ __all__ = [
     "log_posterior",
     "metropolis_langevin",
     "no_priors",
+    "open_source",
     "paper_priors",
     "predictive_log_density",
     "run",

@@ -1,9 +1,9 @@
 """Series from files: CSV (also gzipped), npy, npz and netCDF, by the names of their columns.  Nothing is executed.
 
-Every reader gives a pandas DataFrame of the columns asked for, indexed by time where the file has one.
+Every reader gives a pandas DataFrame of the columns asked for, indexed by time where the file has one.  Parquet, Zarr
+and large npy files stay where they are: ``open_files``.
 """
 
-import difflib
 import warnings
 import zipfile
 from collections.abc import Callable, Sequence
@@ -13,7 +13,31 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-READ = "CSV (.csv, .csv.gz, .txt, .tsv), .npy, .npz and netCDF (.nc)"
+from rarehmm.sources import Source, Times, chosen, existing, is_path, open_source
+
+READ = "CSV (.csv, .csv.gz, .txt, .tsv), .npy, .npz, netCDF (.nc), .parquet and .zarr"
+LARGE = 64 << 20  # bytes of an .npy file that is not read into memory
+
+
+def open_files(paths: Sequence[str], columns: Sequence[str] = (), time: str | None = None) -> pd.DataFrame | Source:
+    """The ``columns`` of files that follow each other in time: as a source if they can stay where they are."""
+    for path in paths:
+        existing(Path(path))
+    stays = [is_path(path) for path in paths]
+    if any(stays) and not all(stays):
+        raise ValueError(f"{', '.join(paths)} are of kinds that cannot be joined; give files of one kind.")
+    small = all(path.endswith(".npy") for path in paths) and sum(Path(path).stat().st_size for path in paths) <= LARGE
+    if all(stays) and not small:
+        source = open_source(list(paths), columns, time)
+        if isinstance(source.index, Times):
+            source.index.check_order()
+        return source
+    tables = [read_file(path, columns, time) for path in paths]
+    if len(tables) == 1:
+        return tables[0]
+    whole = pd.concat(tables, ignore_index=tables[0].index.name is None)
+    check_order(", ".join(paths), whole.index, str(whole.index.name))
+    return whole
 
 
 def read_file(path: str | Path, columns: Sequence[str] = (), time: str | None = None) -> pd.DataFrame:
@@ -24,9 +48,7 @@ def read_file(path: str | Path, columns: Sequence[str] = (), time: str | None = 
     path = Path(path)
     if path.is_dir():
         raise ValueError(f"{path} is a folder; the name of a file is needed.")
-    if not path.exists():
-        close = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*")], 1)
-        raise ValueError(f"{path} is not there." + (f" Did you mean {path.parent / close[0]}?" if close else ""))
+    existing(path)
     if path.stat().st_size == 0:
         raise ValueError(f"{path} is empty.")
     found = reader(path)(path, list(columns), time)
@@ -49,22 +71,6 @@ def reader(path: Path) -> Callable[[Path, list[str], str | None], pd.DataFrame]:
         if name.endswith(endings):
             return function
     raise ValueError(f"{path} is of a kind that is not known; {READ} are read.")
-
-
-def chosen(path: Path, columns: list[str], time: str | None, there: dict[str, bool]) -> list[str]:
-    """The columns to read; ``there``: all of them, and whether they hold numbers."""
-    names = ", ".join(there)
-    for name in [*columns, *([time] if time is not None else [])]:
-        if name not in there:
-            close = difflib.get_close_matches(name, there, 1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise ValueError(f"{path} has no column {name!r}; it has {names}.{hint}")
-    if columns:
-        return columns
-    numeric = [name for name, good in there.items() if good and name != time]
-    if len(numeric) != 1:
-        raise ValueError(f"{path} has {len(numeric)} columns of numbers; say which with --column: {names}.")
-    return numeric
 
 
 # ---------------------------------------------------------------- CSV
@@ -129,7 +135,7 @@ def as_times(path: Path, name: str, values: pd.Series) -> pd.Index:
     return pd.Index(times, name=name)
 
 
-def check_order(path: Path, index: pd.Index, name: str) -> None:
+def check_order(path: object, index: pd.Index, name: str) -> None:
     """Time goes on."""
     if not index.is_monotonic_increasing:
         back = np.flatnonzero(np.asarray(index[1:] < index[:-1]))

@@ -4,6 +4,7 @@ import numpy as np
 from scipy.interpolate import LSQUnivariateSpline
 
 from rarehmm.series import Array
+from rarehmm.sources import Source
 
 
 def logarithm(y: Array) -> Array:
@@ -14,6 +15,26 @@ def logarithm(y: Array) -> Array:
             f"the observation in row {row + 1} is {y[row]:g}, which has no logarithm; it must be positive."
         )
     return np.log(y)
+
+
+class Logarithm(Source):
+    """Natural logarithm of a source of positive numbers, taken while it is read; NaN stays."""
+
+    def __init__(self, source: Source) -> None:
+        self.source, self.shape, self.dtype = source, source.shape, np.dtype(np.float64)
+        self.names, self.index = source.names, source.index
+
+    def read(self, first: int, last: int) -> Array:
+        y = self.source.read(first, last).astype(float)
+        if (y <= 0).any():
+            row, column = np.argwhere(y <= 0)[0]
+            raise ValueError(
+                f"{self.where(first + int(row))} is {y[row, column]:g}, which has no logarithm; it must be positive."
+            )
+        return np.asarray(np.log(y))
+
+    def where(self, row: int) -> str:
+        return self.source.where(row)
 
 
 def detrended(y: Array, knots: int) -> Array:

@@ -216,7 +216,7 @@ def anchors(series: Series) -> tuple[list[list[float]] | None, bool]:
     if index is None or isinstance(index, list):
         return None, False
     rows = np.unique(np.linspace(0, len(series) - 1, ANCHORS).astype(int))
-    dates = hasattr(index, "tz")
+    dates = hasattr(index[:1], "tz")
     if not dates and not np.issubdtype(index.dtype, np.number):
         return None, False
     times = index[rows]

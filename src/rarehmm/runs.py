@@ -19,16 +19,17 @@ from rarehmm.checks import InterruptedWarning
 from rarehmm.diagnostics import Check
 from rarehmm.estimator import RareHMM
 from rarehmm.events import event_table, stretches_above
-from rarehmm.files import read_file
+from rarehmm.files import open_files
 from rarehmm.posterior import Posterior
 from rarehmm.prediction import Forecast
-from rarehmm.preparation import detrended, logarithm
+from rarehmm.preparation import Logarithm, detrended, logarithm
 from rarehmm.progress import Watch, progress_line, silent
 from rarehmm.regimes import Regime
 from rarehmm.report import Content, report
 from rarehmm.residuals import Fit
 from rarehmm.series import Series
 from rarehmm.settings import Settings, from_mapping, read_settings
+from rarehmm.sources import Source
 from rarehmm.writing import whole_file
 
 logger = logging.getLogger(__name__)
@@ -74,7 +75,11 @@ def series_of(settings: Settings, shown: bool = False) -> Series:
     """The series that is modelled: read, and made ready as the settings say."""
     with progress_line(shown) as watch:
         watch("reading", 0, 0)
-        table = read_file(settings.file, settings.column, settings.time)
+        table = open_files(settings.files, settings.column, settings.time)
+        if isinstance(table, Source):
+            if not settings.knots:
+                return Series(Logarithm(table) if settings.log else table)
+            table = in_memory(table)
     for name in table.columns:
         values = table[name].to_numpy(dtype=float)
         if settings.log:
@@ -83,6 +88,12 @@ def series_of(settings: Settings, shown: bool = False) -> Series:
             values = detrended(values, settings.knots)
         table[name] = values
     return Series(table[table.columns[0]] if table.shape[1] == 1 else table)
+
+
+def in_memory(source: Source) -> pd.DataFrame:
+    """All of a source, for what needs all of it."""
+    columns = source.names or tuple(map(str, range(source.shape[1])))
+    return pd.DataFrame(source[:], None if source.index is None else source.index[:], columns)
 
 
 def fit(folder: Path, settings: Settings, series: Series, shown: bool = False) -> Found:
@@ -123,7 +134,7 @@ def fill(folder: Path, settings: Settings, hmm: RareHMM, series: Series, watch: 
     write(folder / "forecast.csv", forecast_table(ahead).to_csv(index=False))
     write(folder / "diagnosis.json", json.dumps(diagnosis(found), indent=1))
     watch("report", 0, 0)
-    title = f"{', '.join(settings.column) or 'series'} of {Path(settings.file).name}"
+    title = f"{', '.join(settings.column) or 'series'} of {', '.join(Path(f).name for f in settings.files)}"
     content = Content(
         title, hmm, series, probabilities, events, rows, ahead, found.fit, {**described(settings), **versions()}
     )

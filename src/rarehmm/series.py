@@ -6,6 +6,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from rarehmm import sources
+
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -13,7 +15,8 @@ BoolArray = npt.NDArray[np.bool_]
 R = TypeVar("R")
 
 LARGEST = 1e150  # squares must not overflow
-STRIDE = 1 << 18  # rows looked at together while checking
+STRIDE = 1 << 18  # rows read together
+LOOK = 1 << 15  # rows looked at together while checking: what is made of them stays in the cache of a core
 
 
 class Domain(NamedTuple):
@@ -52,10 +55,12 @@ class Series:
     Parameters
     ----------
     y
-        An array (T,) or (T, D); a pandas Series or DataFrame (its index is kept); a ``np.memmap`` (never read into
-        memory as a whole); or a list of such arrays, one for each sequence.  A list of plain lists is a table as in
-        NumPy if they are equally long, else a list of sequences.  NaN marks a missing observation; in several columns
-        a row with a NaN is missing.
+        An array (T,) or (T, D); a pandas Series or DataFrame, or an xarray DataArray (their index is kept); or a list
+        of such arrays, one for each sequence.  A list of plain lists is a table as in NumPy if they are equally long,
+        else a list of sequences.  NaN marks a missing observation; in several columns a row with a NaN is missing.
+
+        Never read into memory as a whole: a ``np.memmap``, an array of Zarr or Dask, what ``open_source`` returns, the
+        path of a file (.npy, .parquet, .zarr), and a list of paths in order of time, which is one sequence.
     lengths
         Lengths of the sequences that follow each other in ``y``, if there are several.
 
@@ -64,7 +69,7 @@ class Series:
     bounds
         (S + 1,) where sequences begin and end: sequence s is ``[bounds[s], bounds[s + 1])``.
     index
-        The pandas index of ``y``, or None; for a list, a list of them.
+        The pandas index of ``y``, the times of its files, or None; for a list of sequences, a list of them.
     names
         Names of the columns, or None.
     summaries
@@ -101,6 +106,9 @@ class Series:
 
     def __len__(self) -> int:
         return int(self.offsets[-1])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_memory": {}}
 
     def __repr__(self) -> str:
         parts = [f"{len(self):,} observations"]
@@ -139,6 +147,8 @@ class Series:
     def in_memory(self) -> bool:
         """Whether all rows can be read at once without a copy."""
         one = self.parts[0]
+        if not isinstance(one, np.ndarray):
+            return False
         plain = one.dtype == np.float64 and one.flags.c_contiguous and one.flags.writeable
         return len(self.parts) == 1 and plain and not isinstance(one, np.memmap)
 
@@ -158,11 +168,13 @@ class Series:
         return np.diff(joins, prepend=first, append=last)
 
     def place(self, row: int, column: int | None = None) -> str:
-        """How an error names an observation: ``y[17]``, ``y[3][17, 0]``, with its time stamp where there is one."""
+        """How an error names an observation: ``y[17]``, ``y[3][17, 0]``, with its time and its file, if any."""
         part, local, index = self._within(row)
         inside = f"{local}" if column is None or self.n_columns == 1 else f"{local}, {column}"
-        stamp = "" if index is None else f" (at {index[local]})"
-        return (f"y[{part}][{inside}]" if self._several else f"y[{inside}]") + stamp
+        more = [] if index is None else [f"at {index[local]}"]
+        if isinstance(stored := self.parts[part], sources.Source):
+            more.append(stored.where(local))
+        return (f"y[{part}][{inside}]" if self._several else f"y[{inside}]") + (f" ({'; '.join(more)})" if more else "")
 
     def stamp(self, row: int) -> Any:
         """The label of a row in the index of the data; without one, its number (within its part, of a list)."""
@@ -202,55 +214,68 @@ class Series:
         value: R = self._memory[key]
         return value
 
-    def strides(self) -> Iterator[tuple[int, Array]]:
+    def strides(self, size: int | None = None) -> Iterator[tuple[int, Array]]:
         """All rows, a stretch at a time: (number of the first, rows)."""
-        for first in range(0, len(self), STRIDE):
-            yield first, self.read(first, min(first + STRIDE, len(self)))
+        size = size or STRIDE
+        for first in range(0, len(self), size):
+            yield first, self.read(first, min(first + size, len(self)))
 
     def _scan(self) -> tuple[tuple[Summary, ...], int]:
         """One look at everything: refuse infinities, count what is missing, summarise the columns."""
-        D = self.n_columns
-        totals = [_Totals() for _ in range(D)]
+        totals = [_Totals() for _ in range(self.n_columns)]
         missing = 0
-        joins = set(self.bounds.tolist())
-        before: Array | None = None
-        for first, y in self.strides():
-            wild = np.abs(y) > LARGEST  # also infinite
-            if wild.any():
-                row, column = np.argwhere(wild)[0]
-                what = (
-                    "finite. Mark gaps with NaN." if np.isinf(y[row, column]) else f"below {LARGEST:g}. Rescale them."
-                )
-                where = self.place(first + int(row), int(column))
-                raise ValueError(f"{where} is {y[row, column]}; observations must be {what}")
-            gone = np.asarray(np.isnan(y).any(1))
-            missing += int(gone.sum())
-            if D > 1 and gone.any():
-                y = np.where(gone[:, None], np.nan, y)  # what is left of a missing row counts for nothing
-            steps = np.diff(y, axis=0, prepend=y[:1] * np.nan if before is None else before)
-            steps[[j - first for j in joins if first <= j < first + len(y)]] = np.nan  # no step across a join
-            for column in range(D):
-                totals[column].add(y[:, column], steps[:, column])
-            before = y[-1:].copy()
+        for first, rows in self.strides(LOOK):
+            y = np.ascontiguousarray(rows.T)  # (D, n)
+            if max(-np.fmin.reduce(y, axis=None), np.fmax.reduce(y, axis=None)) > LARGEST:  # NaN is left out
+                self._refuse(first, rows)
+            gone = None
+            if np.isnan(y.sum()):
+                gone = np.asarray(np.isnan(y).any(0))
+                missing += int(np.count_nonzero(gone))
+                y = np.where(gone, np.nan, y)  # what is left of a missing row counts for nothing
+            joins = self.bounds[slice(*np.searchsorted(self.bounds, [first, first + len(rows)]))] - first
+            for column, total in zip(y, totals, strict=True):
+                total.add(column, gone, joins)
         return tuple(t.summary() for t in totals), missing
+
+    def _refuse(self, first: int, rows: Array) -> None:
+        """Name the first value that is too large or infinite."""
+        row, column = np.argwhere(np.abs(rows) > LARGEST)[0]
+        value = rows[row, column]
+        what = "finite. Mark gaps with NaN." if np.isinf(value) else f"below {LARGEST:g}. Rescale them."
+        raise ValueError(f"{self.place(first + int(row), int(column))} is {value}; observations must be {what}")
 
 
 class _Totals:
-    """Running mean and variance of a column, merged stride by stride (Chan, Golub and LeVeque)."""
+    """Running mean and variance of a column, merged stretch by stretch (Chan, Golub and LeVeque)."""
 
     def __init__(self) -> None:
         self.count, self.mean, self.square, self.low, self.high = 0, 0.0, 0.0, np.inf, -np.inf
-        self.steps, self.rough = 0, 0.0
+        self.steps, self.rough, self.before = 0, 0.0, np.nan
 
-    def add(self, y: Array, steps: Array) -> None:
-        y, steps = y[~np.isnan(y)], steps[~np.isnan(steps)]
+    def add(self, y: Array, gone: BoolArray | None, joins: IntArray) -> None:
+        """A stretch (n,), what of it is missing (None: nothing), and the rows into which no step leads."""
+        steps = np.empty_like(y)
+        steps[0] = y[0] - self.before
+        np.subtract(y[1:], y[:-1], out=steps[1:])
+        steps[joins] = np.nan
+        self.before = y[-1]
         self.steps += len(steps)
-        self.rough += float(steps @ steps)
+        rough = np.square(
+            steps, out=steps
+        ).sum()  # threads of a dot product would wait for each other on a busy machine
+        if np.isnan(rough):
+            none = np.isnan(steps)
+            self.steps -= int(np.count_nonzero(none))
+            rough = steps[~none].sum()
+        self.rough += float(rough)
+        if gone is not None:
+            y = y[~gone]
         if len(y) == 0:
             return
         mean, total = float(y.mean()), self.count + len(y)
-        shift = mean - self.mean
-        self.square += float(((y - mean) ** 2).sum()) + shift**2 * self.count * len(y) / total
+        shift, apart = mean - self.mean, y - mean
+        self.square += float(np.square(apart, out=apart).sum()) + shift**2 * self.count * len(y) / total
         self.mean += shift * len(y) / total
         self.count = total
         self.low, self.high = min(self.low, float(y.min())), max(self.high, float(y.max()))
@@ -263,7 +288,7 @@ class _Totals:
 
 # ---------------------------------------------------------------- the door
 class _Table(NamedTuple):
-    values: npt.NDArray[Any]  # (n, D), any real number type, not copied
+    values: npt.NDArray[Any] | sources.Source  # (n, D), any real number type, not copied
     index: Any
     names: tuple[str, ...] | None
 
@@ -283,6 +308,10 @@ def _sequences(y: Any) -> list[Any] | None:
 def _table(y: Any, name: str) -> _Table:
     """Check the kind and the shape of one array; nothing is copied that need not be."""
     index, names = None, None
+    if sources.package(y) == "xarray" and not hasattr(y, "data_vars"):
+        y, index, names = sources.of_labelled(y, name)
+    if (source := _source(y, name)) is not None:
+        return _Table(source, source.index if index is None else index, names or source.names)
     if hasattr(y, "iloc") and hasattr(y, "to_numpy"):  # pandas, without importing it
         index = y.index
         names = tuple(map(str, y.columns)) if hasattr(y, "columns") else None
@@ -300,11 +329,20 @@ def _table(y: Any, name: str) -> _Table:
             f"{name} cannot be read as an array: {error}. For several sequences pass a list of arrays."
         ) from None
     _check_kind(values, name)
-    if values.ndim not in (1, 2):
-        raise ValueError(f"{name} has shape {values.shape}; it must be (T,) or (T, D). Several sequences go in a list.")
-    if values.size == 0:
-        raise ValueError(f"{name} is empty (shape {values.shape}); at least one observation is needed.")
-    return _Table(values.reshape(len(values), -1), index, names)
+    return _Table(values.reshape(sources.check_shape(values.shape, name)), index, names)
+
+
+def _source(y: Any, name: str) -> sources.Source | None:
+    """What stays where it is stored; None for what is in memory, or a memory map whose file is not known."""
+    if isinstance(y, sources.Source):
+        return y
+    if isinstance(y, np.memmap):
+        _check_kind(y, name)
+        return sources.Mapped.of(y.reshape(sources.check_shape(y.shape, name)))
+    several = isinstance(y, list | tuple) and len(y) > 0 and all(map(sources.is_path, y))
+    if several or sources.is_path(y) or sources.package(y) in ("dask", "xarray", "zarr"):
+        return sources.open_source(y, name=name)
+    return None
 
 
 def _pandas(y: Any, name: str) -> npt.NDArray[Any]:

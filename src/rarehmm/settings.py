@@ -19,7 +19,7 @@ from rarehmm.inference import METHODS
 class Settings:
     """All that a run depends on, its version of the library aside."""
 
-    file: str = field(metadata={"help": "File with the series."})
+    file: str | list[str] = field(metadata={"help": "File with the series; several, in order of time, are one."})
     column: list[str] = field(default_factory=list, metadata={"help": "Column to model; repeat for several."})
     time: str | None = field(default=None, metadata={"help": "Column with the time of each row."})
     states: int = field(default=3, metadata={"help": "Number of hidden states.", "least": 1})
@@ -50,6 +50,10 @@ class Settings:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must lie between 0 and 1.")
         if self.detrend is not None and not re.fullmatch(r"spline:[1-9]\d*", self.detrend):
             raise ValueError(f"detrend is {self.detrend!r}; it must be such as spline:200, with a number of knots.")
+
+    @property
+    def files(self) -> list[str]:
+        return [self.file] if isinstance(self.file, str) else self.file
 
     @property
     def knots(self) -> int:
@@ -84,7 +88,7 @@ def from_mapping(told: dict[str, Any]) -> Settings:
             close = difflib.get_close_matches(str(name), known, 1)
             hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}."
             raise ValueError(f"there is no setting {name!r}. {hint}")
-    if "file" not in told:
+    if not told.get("file"):
         raise ValueError("no file is named; give one, or 'file' in the settings.")
     return Settings(**told)
 

@@ -7,8 +7,10 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from rarehmm.files import read_file
+from rarehmm import files
+from rarehmm.files import open_files, read_file
 from rarehmm.preparation import detrended, logarithm
+from rarehmm.sources import Source
 
 TIMES = pd.date_range("2026-01-01", periods=6, freq="h")
 Y = np.array([1.5, 2.0, np.nan, 4.0, 5.0, 6.25])
@@ -120,3 +122,31 @@ def test_logarithms_and_trends():
     assert np.abs(flat).max() < 1e-3
     with pytest.raises(ValueError, match="spline with 0 knots"):
         detrended(t, 0)
+
+
+def test_several_files_are_one(tmp_path):
+    rows = {"1": slice(0, 4), "2": slice(4, 6)}
+    for name, part in rows.items():
+        table = pd.DataFrame({"time": TIMES[part], "flux": Y[part]})
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
+        table.to_parquet(tmp_path / f"{name}.parquet", index=False)
+    for ending in ("csv", "parquet"):
+        paths = [str(tmp_path / f"{name}.{ending}") for name in rows]
+        found = open_files(paths, ["flux"], "time")
+        assert isinstance(found, Source) == (ending == "parquet")
+        np.testing.assert_array_equal(found["flux"] if ending == "csv" else found[:][:, 0], Y)
+        assert (found.index[:] == TIMES).all()
+        with pytest.raises(ValueError, match="'time' goes back from 2026-01-01 05:00:00"):
+            open_files(paths[::-1], ["flux"], "time")
+
+
+def test_large_arrays_stay_where_they_are(tmp_path, monkeypatch):
+    np.save(tmp_path / "a.npy", Y)
+    assert isinstance(open_files([str(tmp_path / "a.npy")]), pd.DataFrame)
+    monkeypatch.setattr(files, "LARGE", 8)
+    assert isinstance(open_files([str(tmp_path / "a.npy")]), Source)
+    with pytest.raises(ValueError, match=r"b\.parquet is not there"):
+        open_files([str(tmp_path / "a.npy"), str(tmp_path / "b.parquet")])
+    pd.DataFrame({"y": Y}).to_csv(tmp_path / "c.csv")
+    with pytest.raises(ValueError, match="give files of one kind"):
+        open_files([str(tmp_path / "a.npy"), str(tmp_path / "c.csv")])

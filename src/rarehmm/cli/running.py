@@ -34,7 +34,8 @@ def option(name: str, *flags: str) -> Any:
 
 @app.command()
 def fit(
-    file: Annotated[str | None, typer.Argument(help="File with the series: CSV, npy, npz or netCDF.")] = None,
+    file: Annotated[list[str] | None, typer.Argument(help="File with the series: CSV, npy, npz, netCDF, Parquet or "
+                    "Zarr; several, in order of time, are one.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for what is found.")] = Path("run"),
     settings: Annotated[Path | None, typer.Option(help="YAML file with settings; options go before it.")] = None,
     column: Annotated[list[str] | None, typer.Option(help="Column to model; repeat for several.")] = None,
@@ -55,18 +56,22 @@ def fit(
     force: Annotated[bool, typer.Option("--force", help="Write over a run that is there.")] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
-) -> int:
+) -> int:  # fmt: skip
     """Find the regimes of a series in a file, with their uncertainty, the events, a forecast and a report."""
     given = {
-        "file": file, "column": column or None, "time": time, "states": states, "emission": emission, "method": method,
-        "draws": draws, "log": log, "detrend": detrend, "rare_share": rare_share, "threshold": threshold, "gap": gap,
-        "shortest": shortest, "horizon": horizon, "seed": seed, "threads": threads,
+        "file": one_or_all(file), "column": column or None, "time": time, "states": states, "emission": emission,
+        "method": method, "draws": draws, "log": log, "detrend": detrend, "rare_share": rare_share,
+        "threshold": threshold, "gap": gap, "shortest": shortest, "horizon": horizon, "seed": seed, "threads": threads,
     }  # fmt: skip
     told = read_settings(settings) if settings else {}
     whole = from_mapping(told | {name: value for name, value in given.items() if value is not None})
     series = runs.series_of(whole, not quiet and not as_json)  # what cannot be read is said before anything is written
     runs.begin(out, whole, force)
     return finish(out, whole, series, quiet, as_json)
+
+
+def one_or_all(files: list[str] | None) -> str | list[str] | None:
+    return files[0] if files and len(files) == 1 else files or None
 
 
 @app.command()
