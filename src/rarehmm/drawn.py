@@ -37,7 +37,8 @@ class Drawn(Series):
     Parameters
     ----------
     y, lengths
-        Rows of all blocks with their halos, and how many of each.
+        Rows of all blocks with their halos, and how many of each.  Blocks are equally long, but for the last ones of
+        sequences.
     before, after
         Rows (S,) of the halos of each block: ``halo``, or fewer where its sequence begins or ends.
     begins
@@ -54,6 +55,9 @@ class Drawn(Series):
         self._cores = self.bounds[:-1] + before, self.bounds[1:] - after
         self._origins = np.where(begins & (before == 0), self.bounds[:-1], BEFORE)
         self._weights = weights
+        sizes = lengths - before - after
+        if (sizes[after > 0] != sizes.max()).any():
+            raise ValueError("blocks must be equally long, but for the last ones of sequences.")
         self.anchor: Anchor | None = None
 
     @property

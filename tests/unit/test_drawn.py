@@ -5,6 +5,7 @@ import pytest
 from small_models import FAMILIES, Pair, every_estimate, model_of, parameters_of, series_of
 
 import rarehmm as rh
+from rarehmm.blocks import split
 from rarehmm.designs import Design
 from rarehmm.designs.uniform import uniform
 from rarehmm.drawing import (
@@ -31,15 +32,10 @@ def setting(family, T=4000, start=None, lengths=(1500, 2500)):
     return model, rh.Series(series_of(rng, model, truth, T), lengths), model.pack(truth)
 
 
-def cut(whole, size):
-    """The same pass with its blocks cut into pieces of about this size, with random shares."""
-    first, length, begin, stop, _ = whole.blocks
-    at = [np.arange(f, f + n, size) for f, n in zip(first, length, strict=True)]
-    counts = [len(a) for a in at]
-    begin, stop, end = (np.repeat(x, counts) for x in (begin, stop, first + length))
-    at = np.concatenate(at)
-    blocks = type(whole.blocks)(at, np.minimum(size, end - at), begin, stop, np.ones(len(at)))
-    return Whole(whole.sums, blocks, np.random.default_rng(1).uniform(0.2, 1, len(at)), 64)
+def cut(series, whole, size):
+    """The same pass with blocks of this size, and random shares."""
+    blocks = split(series, size)
+    return Whole(whole.sums, blocks, np.random.default_rng(1).uniform(0.2, 1, len(blocks.first)), 64)
 
 
 def apart(one, other):
@@ -52,7 +48,7 @@ def apart(one, other):
 @pytest.mark.parametrize("family", [*FAMILIES, Pair()], ids=lambda f: type(f).__name__)
 def test_all_blocks_are_the_whole_series(family, start):
     model, series, theta = setting(family, start=start)
-    whole = cut(whole_pass(model, theta, series), 250)
+    whole = cut(series, whole_pass(model, theta, series), 250)
     drawn = draw_blocks(np.random.default_rng(0), series, whole, 10**9)
     assert drawn.n_sequences == 16
     assert (drawn.weights == 1).all()
@@ -69,10 +65,10 @@ def test_all_blocks_are_the_whole_series(family, start):
 def test_weighted_sums_are_right_on_average():
     """Over many draws, counting standard errors; and the weights matter."""
     model, series, theta = setting(rh.Gaussian())
-    whole = cut(whole_pass(model, theta, series), 100)
+    whole = cut(series, whole_pass(model, theta, series), 100)
     there = theta + 0.05
     each = block_gradients(model, there, draw_blocks(np.random.default_rng(0), series, whole, 10**9))
-    whole = whole._replace(shares=0.1 + np.abs(each[:, 0]))
+    whole = whole._replace(shares=1 + np.maximum(each[:, 0], 0))
     exact, rng, found, plain = each.sum(0), np.random.default_rng(2), [], []
     for _ in range(200):
         drawn = draw_blocks(rng, series, whole, 1000)
@@ -102,7 +98,7 @@ def test_chances():
 def test_at_the_anchor_blocks_are_exact(family):
     """Value, gradient, and the slope of the value, which is another function; frozen statistics are those of all."""
     model, series, theta = setting(family)
-    whole = cut(whole_pass(model, theta, series), 100)
+    whole = cut(series, whole_pass(model, theta, series), 100)
     drawn = draw_blocks(np.random.default_rng(0), series, whole, 1000)
     spread = np.full(model.size, 0.02)
     assert np.abs(log_posterior(model, theta, drawn)[1] - log_posterior(model, theta, series)[1]).max() > 1
@@ -122,7 +118,7 @@ def test_at_the_anchor_blocks_are_exact(family):
 
 def test_windows_lie_in_the_cores_and_carry_the_weights():
     model, series, theta = setting(rh.Gaussian())
-    whole = cut(whole_pass(model, theta, series), 100)
+    whole = cut(series, whole_pass(model, theta, series), 100)
     drawn = draw_blocks(np.random.default_rng(0), series, whole, 1000)
     windows = Windows(drawn, 2, 20)
     first, length, _, _ = windows.place(np.arange(windows.count))
@@ -144,7 +140,7 @@ def test_windows_lie_in_the_cores_and_carry_the_weights():
 def test_windows_of_blocks_give_the_gradient_of_all_on_average(family, start):
     """By enumeration: the estimate of a chain is the frozen gradient of all, plus the weighted changes of windows."""
     model, series, theta = setting(family, 600, start, (200, 400))
-    whole = cut(whole_pass(model, theta, series), 40)
+    whole = cut(series, whole_pass(model, theta, series), 40)
     drawn = draw_blocks(np.random.default_rng(0), series, whole, 200)
     anchor(model, theta, drawn, whole.sums, np.full(model.size, 0.02))
     windows = Windows(drawn, 2, 20)

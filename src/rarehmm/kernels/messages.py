@@ -209,6 +209,8 @@ def smooth(family, point, g, first, last, shortest, sums, want_statistics, keep)
     for t in range(last - 1, first - 1, -1):
         x = observation(family, g.y, t)
         ok = seen(x)
+        if t - first >= shortest:  # a shorter core may be followed by its halo
+            ok = ok & (load(g.steps, (0,)) > float(t - first))
         scale = load(g.scale, (t,))
         for k in range(K):
             bk = load(g.b, (0, k))
