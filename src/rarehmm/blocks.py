@@ -4,10 +4,7 @@ A block ends where its sequence ends, or has the size that was asked for; no blo
 blocks that one call of a kernel works on.  Chunks do not depend on the number of threads, so neither do results.
 """
 
-import functools
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -15,6 +12,7 @@ import numpy as np
 
 from rarehmm.lanes import LANES
 from rarehmm.series import Array, BoolArray, IntArray, Series
+from rarehmm.workers import Item
 
 CHUNK = 1 << 16  # observations in a chunk, roughly
 SMALLEST = 128  # a shorter sequence is one block
@@ -109,35 +107,10 @@ def over(
 ) -> list[Any]:
     """``work(rows, *give(chunk))`` for each chunk, by default ``work(rows, chunk)``, with the rows of the series that
     it needs; results in order of chunks."""
-    results: list[Any] = [None] * len(parts)
-    waiting = iter(range(len(parts)))  # shared by the threads, each takes the next
-
-    def drain() -> None:
-        for i in waiting:
-            results[i] = work(series.read(parts[i].first, parts[i].last), *give(parts[i]))
-
-    helpers = min(threads or available_threads(), len(parts)) - 1
-    others = [pool(helpers, os.getpid()).submit(drain) for _ in range(helpers)]
-    try:
-        drain()
-    finally:
-        wait(others)
-    for other in others:
-        other.result()
-    return results
+    return series.over(work, [Item(part.first, part.last, give(part)) for part in parts], threads)
 
 
 def rows_at(series: Series, low: IntArray, high: IntArray) -> Array:
     """The rows [low[i], high[i]) of a series, one stretch after the other."""
-    return np.concatenate([series.read(int(a), int(b)) for a, b in zip(low, high, strict=True)])
-
-
-@functools.cache
-def pool(workers: int, _process: int) -> ThreadPoolExecutor:
-    """Threads that wait for the next pass: to start them anew would cost a tenth of one.  A fork needs its own."""
-    return ThreadPoolExecutor(workers, thread_name_prefix="rarehmm")
-
-
-def available_threads() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    items = [Item(a, b, ()) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
+    return np.concatenate(series.over(np.copy, items))

@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
-from rarehmm.blocks import available_threads
 from rarehmm.checks import check_generator, check_threads, check_whole, warn_interrupted
 from rarehmm.dispatch import explained
 from rarehmm.emissions import prepare
@@ -31,6 +30,7 @@ from rarehmm.points import bare_target, empty_point
 from rarehmm.pool import Pool
 from rarehmm.samplers import DivergedError, Divergence, check_sampler, first_memory, noise_rows
 from rarehmm.series import Array
+from rarehmm.workers import available_threads
 
 FORMAT = 1  # of checkpoints
 SECONDS = 10.0  # between two of them

@@ -1,5 +1,6 @@
 """Small doors that many rooms share: each refuses a value with its name, what it is and what it must be."""
 
+import re
 import warnings
 from typing import Any
 
@@ -20,6 +21,16 @@ def check_threads(threads: Any) -> None:
             check_whole("threads", threads)
         except ValueError as error:
             raise ValueError(f"{str(error).removesuffix('.')}, or None for all cores.") from None
+
+
+def check_bytes(name: str, value: Any) -> int:
+    """An amount of memory: a number of bytes, or such as "512MB"."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) *([kMGT]?)i?B?", value) if isinstance(value, str) else None
+    if found:
+        return int(float(found[1]) * 1000 ** " kMGT".index(found[2] or " "))
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f'{name} is {value!r}; it must be a number of bytes, or such as "512MB" or "2GB".')
+    return int(value)
 
 
 def check_generator(rng: Any) -> None:

@@ -12,11 +12,13 @@ few exact passes lead to the mode; everything else is done on the blocks, in mem
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from rarehmm import blocks
+from rarehmm.blocks import SMALLEST
 from rarehmm.drawn import Anchor, Drawn
 from rarehmm.em import Climb, bounded
 from rarehmm.gradients import kept_of
@@ -28,12 +30,14 @@ from rarehmm.passes import HALOS, Expectations, Pass, expectations, log_likeliho
 from rarehmm.progress import Watch, silent
 from rarehmm.series import Array, IntArray, Series
 from rarehmm.transitions import stationary
+from rarehmm.workers import nobody
 
-LONG = 1 << 22  # observations beyond which blocks stand for a series
-SIZE = 1 << 21  # observations drawn, without halos
+MOST, LEAST = 1 << 21, 1 << 13  # observations drawn, without halos, however much memory there is
+BLOCKS = 1000  # at least, where halos leave room for so many
 EVEN = 0.2  # share of the chances that is the same for all observations
 CLOSE = 1e-2  # whitened exact gradient below which a point is the mode
 PASSES = 8  # at most, on the way to it
+WINDOW = 5  # observations of a window of the sampler
 
 
 @dataclass(frozen=True)
@@ -73,16 +77,30 @@ class Whole(NamedTuple):
     halo: int
 
 
+def drawn_size(model: Model, series: Series) -> int:
+    """How many observations may be drawn, by the memory that their windows take."""
+    K, P = model.n_states, len(model.family.parameters)
+    sums = K * (2 * P + K + 2)  # of a window: scores, statistics, transitions, counts and first states
+    window = 8 * (4 * sums + 2 * K + 2 * model.size)
+    return int(np.clip(series.memory_limit / (window / WINDOW + 16 * series.n_columns), LEAST, MOST))
+
+
+def is_long(model: Model, series: Series) -> bool:
+    """Whether blocks should stand for a series: it is more than twice as long as what may be drawn of it."""
+    return len(series) > 2 * drawn_size(model, series)
+
+
 def whole_pass(model: Model, theta: Array, series: Series, threads: int | None = None) -> Whole:
     """All of a series at a point theta (d,)."""
     parameters = model.unpack(theta)
     one = Pass(model, parameters, series, threads, False, back=True, with_statistics=True)
+    one.largest = min(one.largest, max(SMALLEST, drawn_size(model, series) // BLOCKS))
     one.each = Shares.of(model, parameters, one.sizes, len(series))
     sums = one.run()
     return Whole(sums, one.blocks, one.of_blocks, one.task.halo or HALOS[-1])
 
 
-def draw_blocks(rng: np.random.Generator, series: Series, whole: Whole, size: int = SIZE) -> Drawn:
+def draw_blocks(rng: np.random.Generator, series: Series, whole: Whole, size: int) -> Drawn:
     """About ``size`` observations in blocks, systematically, with chances in proportion to their shares."""
     first, length, begin, stop, _ = whole.blocks
     weights = (1 - EVEN) * whole.shares / whole.shares.sum() + EVEN * length / length.sum()
@@ -159,19 +177,26 @@ def find_long_mode(
         watch("finding states", 0, 0)
         best, *others = find_states(model, series, threads=threads)
         start = best.parameters
-    watch("passes over all data", 1, PASSES)
-    drawn = draw_blocks(rng, series, whole_pass(model, model.pack(bounded(start)), series, threads))
+    size = drawn_size(model, series)
+
+    def passed(number: int, theta: Array) -> Whole:
+        series.watch = partial(watch, f"pass {number} over all data")
+        try:
+            return whole_pass(model, theta, series, threads)
+        finally:
+            series.watch = nobody
+
+    drawn = draw_blocks(rng, series, passed(1, model.pack(bounded(start))), size)
     rough = in_order(find_mode(model, drawn, start, threads=threads, watch=watch))
     climbs = [climbed(rough.model, drawn, c.parameters, 30, threads) for c in others]
     others = [c for c in climbs if is_other(rough, drawn, c, threads)]
     model, theta, value, spread = rough.model, rough.theta, 0.0, np.linalg.norm(rough.factor, axis=1)
     for number in range(2, PASSES + 1):
-        watch("passes over all data", number, PASSES)
         if number > 2:
             theta, _ = newton(model, drawn, theta, value, rough.factor, threads, 20, 30.0)
-        whole = whole_pass(model, theta, series, threads)
+        whole = passed(number, theta)
         if number == 2:
-            drawn = draw_blocks(rng, series, whole)
+            drawn = draw_blocks(rng, series, whole, size)
         anchor(model, theta, drawn, whole.sums, spread, threads)
         value, slope = log_posterior(model, theta, drawn, threads=threads)
         if np.abs(rough.factor.T @ slope).max() < CLOSE:

@@ -30,7 +30,7 @@ from rarehmm.diagnostics import (
     rows,
     verdict,
 )
-from rarehmm.drawing import LONG, find_long_mode
+from rarehmm.drawing import find_long_mode, is_long
 from rarehmm.importance import (
     GammaRows,
     Roots,
@@ -137,7 +137,7 @@ def infer(
     if not 1 <= wanted < np.inf:
         raise ValueError(f"wanted is {wanted}; the number of effective draws must be finite, and 1 at least.")
     whole, on_blocks = series, []
-    if len(series) > LONG and model.size > 0:
+    if model.size > 0 and is_long(model, series):
         mode, series = find_long_mode(rng, model, series, start, threads=threads, watch=watch)
         on_blocks = [check_drawn(rng, mode, series, threads)]
     else:

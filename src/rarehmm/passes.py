@@ -215,9 +215,18 @@ def constant_total(model: Model, series: Series) -> float:
     if not hasattr(model.family, "constant") or isinstance(series, Drawn):  # of which only differences matter
         return 0.0
     return series.remember(
-        (type(model.family), model.family),
-        lambda: sum(float(constant(model.family, y).sum()) for _, y in series.strides()),
+        (type(model.family), model.family), lambda: float(np.sum(series.map(Constants(model.family))))
     )
+
+
+@dataclass(frozen=True)
+class Constants:
+    """The sum, over a stretch, of what the family's ``log_density`` leaves out."""
+
+    family: Family
+
+    def __call__(self, rows: Array) -> float:
+        return float(constant(self.family, rows).sum())
 
 
 def add_constants(model: Model, series: Series, predictive: Array) -> None:
@@ -282,6 +291,7 @@ class Pass:
         steps_matter = (len(self.probabilities) > 0 and not back) or len(self.predictive) > 0
         self.task = Task(0, 1 if steps_matter else EVERY, back, with_statistics)
         self.sizes, self.each = (K, P, n_statistics(model, self.point)), each
+        self.largest = ROOM // (2 * K * 8 * LANES)  # observations of a block, if halos are shorter
         self.law = self.point.start if model.start is None else stationary(self.point.transition)
 
     def run(self) -> Expectations:
@@ -354,7 +364,7 @@ class Pass:
             whole = len(self.probabilities) > 0
             self.blocks, halo = series.blocks(whole), 0 if whole else series.halo
         else:
-            size = blocks.even_size(series, max(2 * halo, ROOM // (2 * K * 8 * LANES)))
+            size = blocks.even_size(series, max(2 * halo, self.largest))
             self.blocks = blocks.split(series, max(size, halo))
         self.task = self.task._replace(halo=0 if self.blocks.fresh.all() else halo)
         self.parts = blocks.chunks(self.blocks, self.task.halo, len(series))

@@ -11,7 +11,6 @@ from concurrent.futures import wait
 
 import numpy as np
 
-from rarehmm.blocks import available_threads, pool
 from rarehmm.checks import check_threads
 from rarehmm.dispatch import explained
 from rarehmm.drawn import Drawn
@@ -24,6 +23,7 @@ from rarehmm.model import Model
 from rarehmm.passes import CAREFUL, Pass, begins, constant_total, log_posterior, log_posterior_value, rows_of
 from rarehmm.series import Array, BoolArray, Series
 from rarehmm.transitions import AdditiveLogRatio
+from rarehmm.workers import available_threads, pool
 
 ROOM = 1 << 25  # bytes of messages that the way back may keep for sixteen points
 

@@ -1,12 +1,14 @@
 """Series: the observations, checked once; one or several sequences, in memory or memory-mapped, NaN for missing."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from rarehmm import sources
+from rarehmm import sources, workers
+from rarehmm.checks import check_bytes
 
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -15,7 +17,7 @@ BoolArray = npt.NDArray[np.bool_]
 R = TypeVar("R")
 
 LARGEST = 1e150  # squares must not overflow
-STRIDE = 1 << 18  # rows read together
+STRETCH = 1 << 18  # rows read together
 LOOK = 1 << 15  # rows looked at together while checking: what is made of them stays in the cache of a core
 
 
@@ -63,6 +65,11 @@ class Series:
         path of a file (.npy, .parquet, .zarr), and a list of paths in order of time, which is one sequence.
     lengths
         Lengths of the sequences that follow each other in ``y``, if there are several.
+    memory_limit
+        Memory that a fit may use, roughly, in bytes or such as "512MB": a series for which more would be needed is
+        gone over block by block, and drawn blocks of it stand for the rest.
+    executor
+        Who goes over the series: a ``dask.distributed`` client, any executor with ``submit``, or None for threads.
 
     Attributes
     ----------
@@ -84,7 +91,19 @@ class Series:
     Series(5 observations, 2 sequences, 1 missing)
     """
 
-    def __init__(self, y: Any, lengths: Sequence[int] | IntArray | None = None) -> None:
+    def __init__(
+        self,
+        y: Any,
+        lengths: Sequence[int] | IntArray | None = None,
+        *,
+        memory_limit: int | str = "1GB",
+        executor: Any = None,
+    ) -> None:
+        self.memory_limit, self.executor, self.watch = (
+            check_bytes("memory_limit", memory_limit),
+            executor,
+            workers.nobody,
+        )
         several = _sequences(y)
         if several is not None and lengths is not None:
             raise ValueError("y is a list of sequences already; leave lengths out, or pass one array.")
@@ -154,13 +173,17 @@ class Series:
 
     def read(self, first: int, last: int) -> Array:
         """Rows [first, last) as doubles (n, D) fit for kernels: a view where the data are that already, else a copy."""
-        i = int(np.searchsorted(self.offsets, first, side="right")) - 1
-        pieces = []
-        while i < len(self.parts) and self.offsets[i] < last:
-            pieces.append(self.parts[i][max(first - self.offsets[i], 0) : last - self.offsets[i]])
-            i += 1
-        joined = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-        return np.require(joined, np.float64, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
+        i, j = np.searchsorted(self.offsets, first, side="right") - 1, np.searchsorted(self.offsets, last)
+        begins = self.offsets[i:j].tolist()
+        pieces = [part[max(first - at, 0) : last - at] for part, at in zip(self.parts[i:j], begins, strict=True)]
+        return workers.as_rows(pieces)
+
+    def over(self, work: Callable[..., R], items: Sequence[workers.Item], threads: int | None = None) -> list[R]:
+        """``work(rows, *given)`` for each item, with the rows that it needs, in threads or on the workers of the
+        ``executor``; results in order."""
+        if self.executor is not None:
+            return workers.on_workers(self.executor, self.parts, self.offsets, work, items, self.watch)
+        return workers.in_threads(self.read, work, items, threads, self.watch)
 
     def lengths_within(self, first: int, last: int) -> IntArray:
         """How many of the rows [first, last) are in each sequence that they touch."""
@@ -197,15 +220,13 @@ class Series:
             self.remember(domains, lambda: self._check_values(domains, who))
 
     def _check_values(self, domains: tuple[Domain, ...], who: str) -> None:
-        for first, y in self.strides():
-            for column, domain in enumerate(domains):
-                bad = ~domain.valid(y[:, column]) & ~np.isnan(y[:, column])
-                if bad.any():
-                    row = int(np.argmax(bad))
-                    raise ValueError(
-                        f"{self.place(first + row, column)} is {y[row, column]:g}; {who} takes {domain.words}. "
-                        "Mark gaps with NaN, or choose another family."
-                    )
+        for first, bad in zip(range(0, len(self), STRETCH), self.map(_Fit(domains)), strict=True):
+            if bad is not None:
+                row, column, value = bad
+                raise ValueError(
+                    f"{self.place(first + row, column)} is {value:g}; {who} takes {domains[column].words}. "
+                    "Mark gaps with NaN, or choose another family."
+                )
 
     def remember(self, key: Hashable, compute: Callable[[], R]) -> R:
         """What ``compute`` returned the first time it was asked for under this key."""
@@ -214,36 +235,33 @@ class Series:
         value: R = self._memory[key]
         return value
 
-    def strides(self, size: int | None = None) -> Iterator[tuple[int, Array]]:
+    def strides(self) -> Iterator[tuple[int, Array]]:
         """All rows, a stretch at a time: (number of the first, rows)."""
-        size = size or STRIDE
-        for first in range(0, len(self), size):
-            yield first, self.read(first, min(first + size, len(self)))
+        for first in range(0, len(self), STRETCH):
+            yield first, self.read(first, min(first + STRETCH, len(self)))
 
     def _scan(self) -> tuple[tuple[Summary, ...], int]:
         """One look at everything: refuse infinities, count what is missing, summarise the columns."""
-        totals = [_Totals() for _ in range(self.n_columns)]
-        missing = 0
-        for first, rows in self.strides(LOOK):
-            y = np.ascontiguousarray(rows.T)  # (D, n)
-            if max(-np.fmin.reduce(y, axis=None), np.fmax.reduce(y, axis=None)) > LARGEST:  # NaN is left out
-                self._refuse(first, rows)
-            gone = None
-            if np.isnan(y.sum()):
-                gone = np.asarray(np.isnan(y).any(0))
-                missing += int(np.count_nonzero(gone))
-                y = np.where(gone, np.nan, y)  # what is left of a missing row counts for nothing
-            joins = self.bounds[slice(*np.searchsorted(self.bounds, [first, first + len(rows)]))] - first
-            for column, total in zip(y, totals, strict=True):
-                total.add(column, gone, joins)
+        totals, missing = [_Totals() for _ in range(self.n_columns)], 0
+        items = []
+        for first in range(0, len(self), STRETCH):
+            low, last = max(first - 1, 0), min(first + STRETCH, len(self))
+            joins = self.bounds[slice(*np.searchsorted(self.bounds, [low, last]))] - low
+            items.append(workers.Item(low, last, (first - low, joins)))
+        for first, (bad, gone, found) in zip(range(0, len(self), STRETCH), self.over(_look, items), strict=True):
+            if bad is not None:
+                row, column, value = bad
+                what = "finite. Mark gaps with NaN." if np.isinf(value) else f"below {LARGEST:g}. Rescale them."
+                raise ValueError(f"{self.place(first + row, column)} is {value}; observations must be {what}")
+            missing += gone
+            for total, more in zip(totals, found, strict=True):
+                total.merge(more)
         return tuple(t.summary() for t in totals), missing
 
-    def _refuse(self, first: int, rows: Array) -> None:
-        """Name the first value that is too large or infinite."""
-        row, column = np.argwhere(np.abs(rows) > LARGEST)[0]
-        value = rows[row, column]
-        what = "finite. Mark gaps with NaN." if np.isinf(value) else f"below {LARGEST:g}. Rescale them."
-        raise ValueError(f"{self.place(first + int(row), int(column))} is {value}; observations must be {what}")
+    def map(self, work: Callable[[Array], R]) -> list[R]:
+        """``work(rows)`` for stretches of STRETCH rows."""
+        T = len(self)
+        return self.over(work, [workers.Item(low, min(low + STRETCH, T), ()) for low in range(0, T, STRETCH)])
 
 
 class _Totals:
@@ -251,39 +269,83 @@ class _Totals:
 
     def __init__(self) -> None:
         self.count, self.mean, self.square, self.low, self.high = 0, 0.0, 0.0, np.inf, -np.inf
-        self.steps, self.rough, self.before = 0, 0.0, np.nan
+        self.steps, self.rough = 0, 0.0
 
-    def add(self, y: Array, gone: BoolArray | None, joins: IntArray) -> None:
-        """A stretch (n,), what of it is missing (None: nothing), and the rows into which no step leads."""
-        steps = np.empty_like(y)
-        steps[0] = y[0] - self.before
-        np.subtract(y[1:], y[:-1], out=steps[1:])
-        steps[joins] = np.nan
-        self.before = y[-1]
+    def add(self, y: Array, lead: int, gone: BoolArray | None, joins: IntArray) -> None:
+        """A stretch (n,) after ``lead`` rows, what of it is missing (None: nothing), and the rows into which no step
+        leads."""
+        steps = np.diff(y)
+        steps[joins[joins > 0] - 1] = np.nan
         self.steps += len(steps)
-        rough = np.square(
-            steps, out=steps
-        ).sum()  # threads of a dot product would wait for each other on a busy machine
+        rough = np.square(steps, out=steps).sum()  # a dot product's threads would wait for each other on a busy machine
         if np.isnan(rough):
             none = np.isnan(steps)
             self.steps -= int(np.count_nonzero(none))
             rough = steps[~none].sum()
         self.rough += float(rough)
-        if gone is not None:
-            y = y[~gone]
+        y = y[lead:] if gone is None else y[lead:][~gone[lead:]]
         if len(y) == 0:
             return
-        mean, total = float(y.mean()), self.count + len(y)
-        shift, apart = mean - self.mean, y - mean
-        self.square += float(np.square(apart, out=apart).sum()) + shift**2 * self.count * len(y) / total
-        self.mean += shift * len(y) / total
-        self.count = total
-        self.low, self.high = min(self.low, float(y.min())), max(self.high, float(y.max()))
+        mean = float(y.mean())
+        apart = y - mean
+        self._join(len(y), mean, float(np.square(apart, out=apart).sum()), float(y.min()), float(y.max()))
+
+    def merge(self, other: "_Totals") -> None:
+        """What comes after."""
+        self.steps, self.rough = self.steps + other.steps, self.rough + other.rough
+        if other.count:
+            self._join(other.count, other.mean, other.square, other.low, other.high)
+
+    def _join(self, count: int, mean: float, square: float, low: float, high: float) -> None:
+        total, shift = self.count + count, mean - self.mean
+        self.square += square + shift**2 * self.count * count / total
+        self.mean += shift * count / total
+        self.count, self.low, self.high = total, min(self.low, low), max(self.high, high)
 
     def summary(self) -> Summary:
         variance = self.square / max(self.count, 1)
         rough = self.rough / (2 * self.steps) if self.rough > 0 else variance
         return Summary(self.count, self.mean, variance, self.low, self.high, rough)
+
+
+def _look(rows: Array, lead: int, joins: IntArray) -> tuple[tuple[int, int, float] | None, int, list[_Totals]]:
+    """A look at a stretch: the first value that is too large or infinite, if any, with its row and column; how many
+    rows are missing; and totals of the columns.
+
+    ``lead``: rows that belong to the stretch before; ``joins``: rows with which sequences begin.
+    """
+    totals, missing = [_Totals() for _ in range(rows.shape[1])], 0
+    for low in range(lead, len(rows), LOOK):
+        before = min(low, 1)
+        y = np.ascontiguousarray(rows[low - before : low + LOOK].T)  # (D, n)
+        if max(-np.fmin.reduce(y, axis=None), np.fmax.reduce(y, axis=None)) > LARGEST:  # NaN is left out
+            row, column = np.argwhere(np.abs(rows) > LARGEST)[0]
+            return (int(row) - lead, int(column), float(rows[row, column])), 0, []
+        gone = None
+        if np.isnan(y.sum()):
+            gone = np.asarray(np.isnan(y).any(0))
+            missing += int(np.count_nonzero(gone[before:]))
+            y = np.where(gone, np.nan, y)  # what is left of a missing row counts for nothing
+        mine = joins[slice(*np.searchsorted(joins, [low - before, low + LOOK]))] - (low - before)
+        for column_values, total in zip(y, totals, strict=True):
+            total.add(column_values, before, gone, mine)
+    return None, missing, totals
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """Where, in a stretch, a value is that the columns of a family cannot have, if any."""
+
+    domains: tuple[Domain, ...]
+
+    def __call__(self, rows: Array) -> tuple[int, int, float] | None:
+        for column, domain in enumerate(self.domains):
+            y = rows[:, column]
+            bad = ~domain.valid(y) & ~np.isnan(y)
+            if bad.any():
+                row = int(np.argmax(bad))
+                return row, column, float(y[row])
+        return None
 
 
 # ---------------------------------------------------------------- the door

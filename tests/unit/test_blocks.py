@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rarehmm import Series
-from rarehmm.blocks import CHUNK, available_threads, chunks, even_size, over, split
+from rarehmm.blocks import CHUNK, chunks, even_size, over, split
 from rarehmm.lanes import LANES
+from rarehmm.workers import available_threads
 
 lengths = st.lists(st.integers(1, 400), min_size=1, max_size=40)
 

@@ -8,16 +8,21 @@ import rarehmm as rh
 from rarehmm.blocks import split
 from rarehmm.designs import Design
 from rarehmm.designs.uniform import uniform
+from rarehmm.diagnostics import check_drawn
 from rarehmm.drawing import (
     Whole,
     anchor,
     block_gradients,
     draw_blocks,
+    find_long_mode,
     inclusion,
+    is_long,
     systematic,
     whole_pass,
 )
 from rarehmm.gradients import freeze, frozen_gradient, warm, window_gradients
+from rarehmm.inference import infer
+from rarehmm.mode import find_mode, in_order
 from rarehmm.passes import expectations, log_posterior
 from rarehmm.pool import Pool
 from rarehmm.windows import Windows
@@ -154,3 +159,69 @@ def test_windows_of_blocks_give_the_gradient_of_all_on_average(family, start):
     assert q @ found == pytest.approx(exact, rel=1e-8, abs=1e-8)
     here = every_estimate(model, Pool(model, drawn, windows, uniform(windows), 3, frozen=frozen), theta, windows.count)
     assert here.mean(0) == pytest.approx(log_posterior(model, theta, series)[1], rel=1e-4, abs=1e-2)
+
+
+def long_setting(T=150_000, **more):
+    """A series with a rare state, so little memory that blocks stand for it, and a model."""
+    shell = model_of(rh.Gaussian(), 2)
+    truth = shell.parameters([[0.995, 0.005], [0.1, 0.9]], mean=[0, 3], variance=[1, 1.5])
+    y, _ = rh.simulate(np.random.default_rng(0), shell, truth, T)
+    series = rh.Series(y, memory_limit="6MB", **more)
+    return rh.Model(rh.Gaussian(), 2, rh.default_priors(rh.Gaussian(), 2, series)), series
+
+
+@pytest.mark.jit
+def test_the_mode_of_a_long_series():
+    """By a few passes and drawn blocks: where EM and Newton on all data find it, with nearly the same curvature."""
+    model, series = long_setting()
+    assert is_long(model, series)
+    mode, drawn = find_long_mode(np.random.default_rng(1), model, series)
+    exact = in_order(find_mode(model, series, mode.model.unpack(mode.theta)))
+    assert len(drawn) < 0.6 * len(series)
+    assert np.abs(np.linalg.solve(exact.factor, exact.theta - mode.theta)).max() < 0.02
+    curvature = np.linalg.eigvalsh(exact.factor.T @ mode.hessian @ exact.factor)
+    assert np.abs(curvature - 1).max() < 0.15
+    assert mode.log_posterior == pytest.approx(exact.log_posterior, abs=1e-3)
+
+
+@pytest.mark.jit
+def test_the_stated_error_of_the_curvature_is_what_other_draws_show():
+    model, series = long_setting()
+    mode, _ = find_long_mode(np.random.default_rng(1), model, series)
+    model, rng, stated, seen = mode.model, np.random.default_rng(2), [], []
+    whole = whole_pass(model, mode.theta, series)
+    z = rng.standard_normal(model.size)
+    for _ in range(30):
+        drawn = draw_blocks(rng, series, whole, 16_000)
+        stated.append(check_drawn(rng, mode, drawn).value)
+        there, here = (block_gradients(model, mode.theta + f * (mode.factor @ z), drawn).sum(0) for f in (1, 0))
+        seen.append(mode.factor.T @ (there - here) / np.linalg.norm(z))
+    assert 0.5 < np.std(seen, axis=0).max() / np.mean(stated) < 1.5
+    assert not check_drawn(rng, mode, draw_blocks(rng, series, whole, 3000)).good
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize("method", ["auto", "laplace"])
+def test_the_posterior_of_a_long_series(method):
+    """Beside that on all data: means within errors by chance, standard deviations within a tenth."""
+    model, series = long_setting()
+    found = infer(np.random.default_rng(1), model, series, method=method)
+    exact = infer(np.random.default_rng(2), model, rh.Series(series.read(0, len(series))), method=method)
+    assert found.verdict == exact.verdict == "Nothing speaks against this posterior."
+    assert "drawn blocks" in [c.name for c in found.checks]
+    assert "drawn blocks" not in [c.name for c in exact.checks]
+    one, other = (f.theta.reshape(-1, model.size) for f in (found, exact))
+    assert np.abs((one.mean(0) - other.mean(0)) / other.std(0)).max() < 0.15
+    assert np.abs(one.std(0) / other.std(0) - 1).max() < 0.12
+
+
+def test_memory_limits():
+    y = np.random.default_rng(0).normal(size=30_000)
+    model = model_of(rh.Gaussian(), 2)
+    assert not is_long(model, rh.Series(y))
+    assert is_long(model, rh.Series(y, memory_limit="1 MB"))
+    assert rh.Series(y, memory_limit="1.5GB").memory_limit == 1_500_000_000
+    assert rh.Series(y, memory_limit=123).memory_limit == 123
+    for wrong in ("much", "1XB", -1, 0, 1.5, None):
+        with pytest.raises(ValueError, match="memory_limit is"):
+            rh.Series(y, memory_limit=wrong)

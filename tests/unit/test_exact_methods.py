@@ -82,7 +82,7 @@ def test_separated_states_are_drawn_as_they_are():
 @pytest.mark.parametrize("stride", [7, 1 << 18], ids=["stretches", "at once"])
 @pytest.mark.parametrize("family", FAMILIES, **names)
 def test_statistics_of_states_leave_missing_observations_out(family, stride, monkeypatch):
-    monkeypatch.setattr(series_module, "STRIDE", stride)
+    monkeypatch.setattr(series_module, "STRETCH", stride)
     model, parameters, series = case(family)
     path = np.random.default_rng(3).integers(0, 3, T)
     y = series.read(0, T)[:, 0]
