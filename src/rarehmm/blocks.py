@@ -104,10 +104,11 @@ def over(
     work: Callable[..., Any],
     threads: int | None = None,
     give: Callable[[Chunk], tuple[Any, ...]] = lambda chunk: (chunk,),
+    here: bool = False,
 ) -> list[Any]:
     """``work(rows, *give(chunk))`` for each chunk, by default ``work(rows, chunk)``, with the rows of the series that
     it needs; results in order of chunks."""
-    return series.over(work, [Item(part.first, part.last, give(part)) for part in parts], threads)
+    return series.over(work, [Item(part.first, part.last, give(part)) for part in parts], threads, here)
 
 
 def rows_at(series: Series, low: IntArray, high: IntArray) -> Array:

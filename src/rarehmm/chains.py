@@ -30,7 +30,7 @@ from rarehmm.points import bare_target, empty_point
 from rarehmm.pool import Pool
 from rarehmm.samplers import DivergedError, Divergence, check_sampler, first_memory, noise_rows
 from rarehmm.series import Array
-from rarehmm.workers import available_threads
+from rarehmm.workers import available_threads, share, submit
 
 FORMAT = 1  # of checkpoints
 SECONDS = 10.0  # between two of them
@@ -49,6 +49,7 @@ def run(
     threads: int | None = None,
     watch: Callable[[int, int], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
+    executor: Any = None,
 ) -> Array:
     """Draws of theta (chains, steps // thin, d), one chain for each row of ``start`` (chains, d) or for one start (d,).
 
@@ -56,7 +57,8 @@ def run(
     it is from it, up to 100 times as many: in proportion to the mean square of its whitened coordinates, rounded.
     ``watch(done, total)`` is told of the steps of all chains together; Ctrl-C returns the draws so far, with a warning.
     With a ``checkpoint``, a file, the state of the run is written there now and then; called again with the same
-    arguments, the run goes on from it.
+    arguments, the run goes on from it.  With an ``executor``, or the client of a Dask cluster, chains are run by its
+    workers, without checkpoints.
     """
     check_generator(rng)
     check_threads(threads)
@@ -83,9 +85,17 @@ def run(
             saved.write_now_and_then(states, draws)
 
     def one(chain: int) -> None:
-        parts = refills(states[chain], sampler, model, target, pool, steps)
-        follow(states[chain], parts, draws[chain], thin, lock, stop, told)
+        state = states[chain]
+        parts = refills(state, sampler, model, target, pool, steps)
+        if away:
+            found, state.diverged = away[chain].result()
+            parts = iter(found)
+        follow(state, parts, draws[chain], thin, lock, stop, told)
 
+    away = []
+    if executor is not None and not saved:
+        sent = share(executor, pool)
+        away = [submit(executor, by_itself, state, sampler, model, target, sent, steps) for state in states]
     try:
         with ThreadPoolExecutor(min(threads or available_threads(), len(states))) as workers:
             running = [workers.submit(one, chain) for chain in range(len(states))]
@@ -192,6 +202,17 @@ def refills(
             theta = work[2].vectors[0][model.free]
             state.diverged = model.component_names[int(np.argmin((theta >= low) & (theta <= high)))]
         yield good, kept[:good]
+
+
+def by_itself(
+    state: State, sampler: Any, model: Model, target: Target, pool: Pool, steps: int
+) -> tuple[list[tuple[int, Array]], str]:
+    """All parts of a chain, and the component that diverged, if any: the work of a worker."""
+    parts = []
+    for good, kept in refills(state, sampler, model, target, pool, steps):
+        parts.append((good, kept.copy()))
+        state.commit(good)
+    return parts, state.diverged
 
 
 # ---------------------------------------------------------------- checkpoints

@@ -4,6 +4,7 @@ import logging
 import time
 import warnings
 from collections.abc import Mapping
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,9 @@ class RareHMM(BaseEstimator):
         Draws of the posterior over which predictions are averaged; 0: predictions use its mean, which takes one pass.
     n_jobs : int, default None
         Threads; None or -1: one for each core.
+    memory_limit : int or str, default "1GB"
+        Memory that a fit may use, roughly, beside the data: of a series that would need more, drawn blocks stand for
+        the rest, with an error that is measured.
     random_state : int or Generator, default 0
         Seed: the same data give the same answer.  None: another one each time.
     verbose : int, default 1
@@ -114,6 +118,7 @@ class RareHMM(BaseEstimator):
         rare_share: float = 0.05,
         n_average: int = 20,
         n_jobs: int | None = None,
+        memory_limit: int | str = "1GB",
         random_state: Any = 0,
         verbose: int = 1,
     ) -> None:
@@ -128,6 +133,7 @@ class RareHMM(BaseEstimator):
         self.rare_share = rare_share
         self.n_average = n_average
         self.n_jobs = n_jobs
+        self.memory_limit = memory_limit
         self.random_state = random_state
         self.verbose = verbose
 
@@ -140,17 +146,21 @@ class RareHMM(BaseEstimator):
         return copy
 
     # ------------------------------------------------------------ fitting
-    def fit(self, X: Any, y: Any = None, lengths: Any = None) -> "RareHMM":
+    def fit(self, X: Any, y: Any = None, lengths: Any = None, *, client: Any = None, executor: Any = None) -> "RareHMM":
         """Find the states and sample the posterior; ``y`` is ignored.
 
-        ``X``: (T,), (T, D), pandas, a memory map or a list of sequences; ``lengths`` of the sequences in one array.
+        ``X``: whatever ``Series`` takes: (T,), (T, D), pandas, xarray, a list of sequences; and, never read as a whole,
+        a memory map, an array of Dask or Zarr, paths of files; ``lengths`` of the sequences in one array.  With the
+        ``client`` of a Dask cluster, or an ``executor``, its workers go over the data and run the chains.
         """
         began = time.perf_counter()
         if not 0 < self.rare_share <= 1:
             raise ValueError(f"rare_share is {self.rare_share!r}; it must lie between 0 and 1.")
         check_whole("n_draws", self.n_draws)
         check_whole("n_average", self.n_average, 0)
-        series = as_series(X, lengths)
+        if client is not None and executor is not None:
+            raise ValueError("both client and executor are given; one of them does the work.")
+        series = as_series(X, lengths, memory_limit=self.memory_limit, executor=client or executor)
         refuse_lengths(y, series)
         family = self._family(series.n_columns)
         priors = default_priors(family, self.n_components, series) if self.priors is None else self.priors
@@ -426,11 +436,15 @@ class RareHMM(BaseEstimator):
         return tags
 
 
-def as_series(X: Any, lengths: Any = None) -> Series:
+def as_series(X: Any, lengths: Any = None, *, executor: Any = None, **more: Any) -> Series:
     """Data at the door."""
-    if isinstance(X, Series) and lengths is not None:
+    if not isinstance(X, Series):
+        return Series(X, lengths, executor=executor, **more)
+    if lengths is not None:
         raise ValueError("X is a Series, which knows its sequences already; leave lengths out.")
-    return X if isinstance(X, Series) else Series(X, lengths)
+    series: Series = X if executor is None else copy(X)
+    series.executor = executor or series.executor
+    return series
 
 
 def generator(random_state: Any) -> np.random.Generator:

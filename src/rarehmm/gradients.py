@@ -95,7 +95,7 @@ def window_sums(
         for whole, part in zip(out, found, strict=True):
             whole[mine] = part
 
-    blocks.over(series, parts, work, threads)
+    blocks.over(series, parts, work, threads, here=True)
     return out
 
 

@@ -60,7 +60,7 @@ from rarehmm.mode import Mode, find_mode, in_order, renamed
 from rarehmm.model import Model, Parameters
 from rarehmm.points import Points
 from rarehmm.progress import Watch, silent
-from rarehmm.series import Array, Series
+from rarehmm.series import Array, Series, in_memory
 
 FORCED: dict[str, tuple[Callable[[Job], Sampled], str]] = {
     "tass": (partial(by_paper, is_targeted=True), "the paper's sampler with targeted windows"),
@@ -136,13 +136,15 @@ def infer(
         raise ValueError(f"method is {method!r}; it must be one of {', '.join(METHODS)}.")
     if not 1 <= wanted < np.inf:
         raise ValueError(f"wanted is {wanted}; the number of effective draws must be finite, and 1 at least.")
-    whole, on_blocks = series, []
+    whole, on_blocks, executor = series, [], series.executor
     if model.size > 0 and is_long(model, series):
+        model.check(series)
         mode, series = find_long_mode(rng, model, series, start, threads=threads, watch=watch)
         on_blocks = [check_drawn(rng, mode, series, threads)]
     else:
+        series = whole = in_memory(series)
         mode = in_order(find_mode(model, series, start, threads=threads, watch=watch))
-    job = Job(rng, mode, whole if method in EVERYTHING else series, wanted, threads, watch)
+    job = Job(rng, mode, whole if method in EVERYTHING else series, wanted, threads, watch, executor)
     if method == "map" or mode.model.size == 0:
         why = "the mode was asked for" if mode.model.size else "everything is known"
         return Inference(mode, mode.theta[None, None], "map", [why], [check_states(mode, series, threads), *on_blocks])
@@ -175,7 +177,7 @@ def infer(
 
 def by_rule(job: Job, forced: bool) -> Inference:
     """One mode: chains, importance sampling or Hamiltonian Monte Carlo; chains whatever the tests say if ``forced``."""
-    rng, mode, series, wanted, threads, watch = job
+    rng, mode, series, wanted, threads, watch, _ = job
     watch("which method?", 0, 0)
     roots = Roots(mode, series, threads)
     share = laplace_importance(rng, roots).last_share
@@ -226,7 +228,7 @@ def stacked(job: Job) -> Inference:
     On a short series by Hamiltonian Monte Carlo, else by importance sampling.  Where all chains get from one mode to
     the other, they have the same law, and nothing needs to be put together.
     """
-    rng, mode, series, wanted, threads, watch = job
+    rng, mode, series, wanted, threads, watch, _ = job
     watch("several modes", 0, 0)
     modes = [mode, *(find_mode(mode.model, series, c.parameters, threads=threads) for c in mode.others)]
     short = Points(mode.model, series).short

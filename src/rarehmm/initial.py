@@ -26,7 +26,7 @@ from rarehmm.emissions import columns
 from rarehmm.labels import all_rows, clusters, from_labels, kmeans_labels
 from rarehmm.model import Model, Parameters
 from rarehmm.passes import decode, expectations, log_likelihood, predictive_log_density
-from rarehmm.series import Array, IntArray, Series
+from rarehmm.series import Array, IntArray, Series, in_memory
 from rarehmm.transitions import AdditiveLogRatio
 
 SHARES = (3e-2, 3e-3, 3e-4, 5e-5)  # of the observations, the most surprising ones, that may be a rare state
@@ -76,8 +76,9 @@ class Search:
     def __init__(self, model: Model, series: Series, threads: int | None) -> None:
         self.alike, self.threads = model, threads
         self.model = self.with_states(model.n_states)
-        self.work = self.small = series
-        if len(series) > 2 * SAMPLE:
+        if len(series) <= 2 * SAMPLE:
+            self.work = self.small = in_memory(series)
+        else:
             few = pieces(series, SAMPLE)
             rough = self.with_states(max(1, model.n_states - 1))
             fit = self.climb(rough, from_labels(rough, few, kmeans_labels(few, rough.n_states)), 10, few)
@@ -184,7 +185,7 @@ def distance(model: Model, one: Parameters, other: Parameters) -> tuple[float, I
 def pieces(series: Series, size: int, count: int = 10) -> Series:
     """A few evenly spaced pieces of a long series, of about ``size`` observations together; a short one as it is."""
     if len(series) <= size:
-        return series
+        return in_memory(series)
     length = size // count
     first = np.linspace(0, len(series) - length, count).astype(int)
     return stretches(series, first, first + length)
@@ -201,7 +202,7 @@ def sample(series: Series, places: IntArray, size: int) -> Series:
     ``places``; a short one as it is."""
     T, count = len(series), 10
     if size >= T:
-        return series
+        return in_memory(series)
     even = np.linspace(0, T - size // count, count).astype(int)
     low = np.concatenate([even, np.maximum(places - AROUND, 0)])
     high = np.concatenate([even + size // count, np.minimum(places + AROUND + 1, T)])

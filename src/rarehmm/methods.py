@@ -5,7 +5,7 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,6 +55,7 @@ class Job(NamedTuple):
     wanted: float = 1000.0
     threads: int | None = None
     watch: Watch = silent
+    executor: Any = None  # who runs the chains, if not threads
 
 
 def named(mode: Mode, draws: Array) -> Array:
@@ -103,7 +104,7 @@ def gaussian_draws(job: Job, mean: Array, factor: Array, chains: int = 4) -> Sam
 # ---------------------------------------------------------------- all data
 def by_gibbs(job: Job, chains: int = 4) -> Sampled:
     """Gibbs sampling, as many sweeps as are needed within reason."""
-    rng, mode, series, wanted, threads, watch = job
+    rng, mode, series, wanted, threads, watch, _ = job
     model = mode.model
     spread = mode.theta + 1.5 * rng.standard_normal((chains, model.size)) @ mode.factor.T
     here = [model.unpack(np.clip(theta, *model.bounds)) for theta in spread]
@@ -130,7 +131,7 @@ def by_hmc(job: Job, ways: tuple[tuple[int, float], ...] = TRAJECTORIES) -> Samp
 
     ``ways``: leapfrog steps and acceptance of the first and further rounds.
     """
-    rng, mode, series, wanted, threads, watch = job
+    rng, mode, series, wanted, threads, watch, _ = job
     draws, steps = np.empty((LANES, 0, len(mode.theta))), max(100, round(4 * wanted / LANES))
     for leaps, accept in ways:
 
@@ -151,7 +152,7 @@ def by_hmc(job: Job, ways: tuple[tuple[int, float], ...] = TRAJECTORIES) -> Samp
 def shortest_buffer(job: Job) -> tuple[Windows, Frozen, float]:
     """Windows with the shortest buffer whose windows add up to the exact gradient at two pilot points, and what it
     leaves out there: largest whitened component."""
-    rng, mode, series, _, threads, _ = job
+    rng, mode, series, _, threads, _, _ = job
     points = [mode.theta + mode.factor @ rng.standard_normal(len(mode.theta)) for _ in range(2)]
     model, longest = mode.model, int(np.diff(series.bounds).max())
     sums = [expectations(model, model.unpack(theta), series, threads=threads) for theta in points]
@@ -170,7 +171,7 @@ def shortest_buffer(job: Job) -> tuple[Windows, Frozen, float]:
 
 def pilot_pool(job: Job, windows: Windows, frozen: Frozen) -> tuple[Pool, Check]:
     """Windows by a pilot design, as many a step as the noise of the gradient asks for, and whether that is enough."""
-    rng, mode, series, _, threads, _ = job
+    rng, mode, series, _, threads, _, _ = job
     design = pilot(rng, mode, series, windows, frozen, threads=threads)
     noise = largest_noise(job, windows, frozen, design)
     size, memory = windows_needed(Baoab(), noise), MEMORY if series.in_memory else FAR
@@ -186,8 +187,8 @@ def largest_noise(job: Job, windows: Windows, frozen: Frozen, design: Design, po
 
 def by_chain(job: Job, pool: Pool, chains: int = 4) -> Sampled:
     """BAOAB on windows with control variates."""
-    rng, mode, _, wanted, threads, watch = job
-    move = partial(run, rng, Baoab(), mode.model, mode=mode, threads=threads)
+    rng, mode, _, wanted, threads, watch, executor = job
+    move = partial(run, rng, Baoab(), mode.model, mode=mode, threads=threads, executor=executor)
     here = mode.theta + 1.5 * rng.standard_normal((chains, len(mode.theta))) @ mode.factor.T
     first = move(pool, here, 100)
     draws, steps = first, max(200, round(9 * wanted / chains))
@@ -208,7 +209,7 @@ def by_paper(job: Job, is_targeted: bool, chains: int = 4) -> Sampled:
 
     Nothing corrects for the noise of its gradients: its draws are flagged unless they happen to be right.
     """
-    rng, mode, series, wanted, threads, watch = job
+    rng, mode, series, wanted, threads, watch, _ = job
     if not mode.model.known.nothing:
         raise ValueError("the paper's samplers do not know of fixed values; use another method, such as 'auto'.")
     model = replace(mode.model, coordinates=ExpandedMean(), logs=False)

@@ -440,7 +440,8 @@ class Pass:
             local = np.ascontiguousarray(self.messages[:, chunk.blocks])
             return Layout(*self.blocks.within(chunk)), local, self.probabilities[rows], self.predictive[rows]
 
-        found: list[Any] = blocks.over(self.series, parts, work, threads, give)
+        fills = len(self.probabilities) + len(self.predictive) > 0
+        found: list[Any] = blocks.over(self.series, parts, work, threads, give, here=fills)
         for chunk, (_, _, _, local) in zip(parts, found, strict=True):
             self.messages[:, chunk.blocks] = local
         return [(value, sums, each) for value, sums, each, _ in found]

@@ -44,7 +44,7 @@ def judge_states(
     Rare states must be worth their price.  If one is not, a state too many is taken out, whichever leaves the others
     where they are, and they are judged without it; states that share a rare regime are all rare.
     """
-    seen = series
+    seen = pieces(series, 2 * SAMPLE)
     if len(series) > 2 * SAMPLE and model.n_states > 1:
         seen = sample(series, most_surprising(*without(model, parameters, None), series, threads), SAMPLE)
     found = collapsed(model, parameters, series, seen, rare_share=rare_share, threads=threads)

@@ -178,10 +178,15 @@ class Series:
         pieces = [part[max(first - at, 0) : last - at] for part, at in zip(self.parts[i:j], begins, strict=True)]
         return workers.as_rows(pieces)
 
-    def over(self, work: Callable[..., R], items: Sequence[workers.Item], threads: int | None = None) -> list[R]:
-        """``work(rows, *given)`` for each item, with the rows that it needs, in threads or on the workers of the
-        ``executor``; results in order."""
-        if self.executor is not None:
+    def over(
+        self, work: Callable[..., R], items: Sequence[workers.Item], threads: int | None = None, here: bool = False
+    ) -> list[R]:
+        """``work(rows, *given)`` for each item, with the rows that it needs; results in order.
+
+        By the workers of the ``executor``, if there is one, or in threads ``here``, where work may write to arrays that
+        it is given.
+        """
+        if self.executor is not None and not here:
             return workers.on_workers(self.executor, self.parts, self.offsets, work, items, self.watch)
         return workers.in_threads(self.read, work, items, threads, self.watch)
 
@@ -262,6 +267,13 @@ class Series:
         """``work(rows)`` for stretches of STRETCH rows."""
         T = len(self)
         return self.over(work, [workers.Item(low, min(low + STRETCH, T), ()) for low in range(0, T, STRETCH)])
+
+
+def in_memory(series: Series) -> Series:
+    """A series whose rows can be read at once without a copy: itself, or its rows."""
+    if series.in_memory:
+        return series
+    return Series(series.read(0, len(series)), np.diff(series.bounds), memory_limit=series.memory_limit)
 
 
 class _Totals:

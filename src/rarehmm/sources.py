@@ -265,14 +265,18 @@ class Times:
 
 # ---------------------------------------------------------------- memory maps
 class Mapped(Source):
-    """A stretch of a file that is an array in memory layout; mapped again where it is unpickled."""
+    """A stretch of a file that is an array in memory layout.
+
+    Rows are read rather than mapped: mapped pages would count as memory of the process, and a file that is cut off
+    would end it.  Only a table column by column (Fortran order) is mapped.
+    """
 
     def __init__(
         self, path: Path, dtype: Any, shape: tuple[int, int], offset: int, strides: tuple[int, ...], label: str
     ) -> None:
         self.path, self.dtype, self.shape, self.offset, self.strides = path, np.dtype(dtype), shape, offset, strides
-        last = sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
-        self.end = offset + last + self.dtype.itemsize  # bytes of the file that are needed
+        self.width = (shape[1] - 1) * strides[1] + self.dtype.itemsize  # bytes from the begin of a row to its end
+        self.end = offset + (shape[0] - 1) * strides[0] + self.width  # bytes of the file that are needed
         self.label = label
 
     @classmethod
@@ -301,15 +305,25 @@ class Mapped(Source):
         return np.ndarray(self.shape, self.dtype, np.memmap(self.path, np.uint8, "r"), self.offset, self.strides)
 
     def read(self, first: int, last: int) -> Rows:
-        check_size(self.path, self.end, self.where(first))
-        return self.table[first:last]
+        if self.shape[1] > 1 and self.strides[1] > self.strides[0]:
+            check_size(self.path, self.end, self.where(first))
+            return self.table[first:last]
+        begin, size = self.offset + first * self.strides[0], (last - first - 1) * self.strides[0] + self.width
+        try:
+            found = np.fromfile(self.path, np.uint8, size, offset=begin)
+        except OSError as error:
+            check_size(self.path, self.end, self.where(first))
+            raise ReadError(f"{self.where(first)} cannot be read: {said(error)}.") from error
+        if len(found) < size:
+            check_size(self.path, self.end, self.where(first))
+        return np.ndarray((last - first, self.shape[1]), self.dtype, found, 0, self.strides)
 
     def where(self, row: int) -> str:
         return f"{self.label}, row {row} (byte {self.offset + row * self.strides[0]})"
 
 
 def check_size(path: Path, size: int, where: str) -> None:
-    """Refuse a file that was cut off since it was opened: through a memory map, reading it would end the process."""
+    """Refuse a file that was cut off since it was opened."""
     now = path.stat().st_size if path.exists() else 0
     if now < size:
         raise ReadError(f"{where} cannot be read: the file had {size} bytes and has {now} now. Write it again.")

@@ -154,5 +154,10 @@ def submit(executor: Any, todo: Callable[..., Any], *args: Any) -> "Future[Any]"
     return sent
 
 
+def share(executor: Any, what: Any) -> Any:
+    """Something that several tasks need, sent once where that can be done."""
+    return executor.scatter(what, hash=False) if is_dask(executor) else what
+
+
 def is_dask(executor: Any) -> bool:
     return hasattr(executor, "scheduler_info")
