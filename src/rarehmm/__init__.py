@@ -32,7 +32,7 @@ from rarehmm.regimes import Regime, judge_states
 from rarehmm.samplers import DivergedError
 from rarehmm.selection import Selection, select_n_components
 from rarehmm.series import Series
-from rarehmm.simulation import simulate
+from rarehmm.simulation import simulate, simulate_file
 from rarehmm.sources import ReadError, open_source
 from rarehmm.transitions import AdditiveLogRatio, ExpandedMean, stationary
 from rarehmm.variational import GaussianApproximation, ascend, gaussian_approximation
@@ -111,6 +111,7 @@ __all__ = [
     "run",
     "select_n_components",
     "simulate",
+    "simulate_file",
     "smooth",
     "stationary",
 ]
