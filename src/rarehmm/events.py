@@ -118,7 +118,6 @@ class Events:
         """
         import pandas as pd
 
-        self.close()
         if not self.found:  # of the same types as one with rows
             stamp = self.series.stamp(0)
             one = dict.fromkeys(("start", "end", "peak_at"), stamp) | {"duration": 0, "peak": 0.0, "state": 0}

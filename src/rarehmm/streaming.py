@@ -2,7 +2,8 @@
 
 The law of the state before a stretch is carried into it.  After it a halo is read, so long that whatever comes later
 makes no difference: given the state at its end, whichever, the law of the last state of the stretch is the same, and
-then so are those of all states before.  A long gap of missing values asks for a long halo.
+then so are those of all states before.  A long gap of missing values asks for a long halo.  Masses below e^-300 are not
+carried: only where transitions are forbidden could they come to count again.
 """
 
 from collections.abc import Iterator
@@ -55,11 +56,6 @@ def stretches_of_probabilities(
             for point, law in zip(points, laws, strict=True):
                 begun = going_on(point, law if first == low else None)
                 total[first - low : end - low] += function(model, begun, part, threads=threads)[: high - first]
-        if not np.isfinite(total).all():
-            raise FloatingPointError(
-                f"rows {low} to {high - 1} are impossible after those before: a forbidden transition meets masses "
-                "below e^-300. Predict a shorter stretch, or allow the transition with a small probability."
-            )
         watch("probabilities", high, T)
         yield low, high, total / len(points)
         laws = after

@@ -12,7 +12,6 @@ def found(probability, lengths=None, **settings):
     p = np.array(probability, dtype=float)[:, None]
     events = Events(Series(np.zeros(len(p)), lengths), np.array([0]), **settings)
     events.add(0, p)
-    events.table()
     return [list(rows) for rows in events.rows]
 
 

@@ -90,6 +90,12 @@ def test_no_more_is_read_than_a_stretch_and_its_halo(short, monkeypatch):
     assert progress[-1] == ("probabilities", 400, 400)
 
 
+def test_a_state_that_is_never_left_needs_no_long_halo_before_it_is_entered(short):
+    model, (point,), series = absorbing_case()
+    assert streaming.reach(model, point, np.array([1.0, 0.0]), series, 50) == 58
+    assert streaming.reach(model, point, np.array([0.5, 0.5]), series, 50) > 58
+
+
 def test_more_states_make_shorter_stretches():
     assert streaming.rows_of_stretch(8) == streaming.rows_of_stretch(4) // 2 == streaming.rows_of_stretch(2) // 2
 
@@ -197,6 +203,8 @@ def fitted():
 def test_long_series_through_the_estimator(fitted, monkeypatch, tmp_path):
     hmm, y = fitted
     whole = [hmm.predict_proba(y), hmm.filter_proba(y)]
+    expected = state_probabilities(hmm.posterior_.model, hmm.posterior_.points(3), rh.Series(y), causal=True)
+    np.testing.assert_allclose(whole[1], expected)
     events, ahead = hmm.rare_events(y), hmm.forecast(y, 5).event
     monkeypatch.setattr(streaming, "ROWS", 507)  # events cross seams
     np.save(tmp_path / "y.npy", y)
