@@ -1,5 +1,6 @@
 """Small doors that many rooms share: each refuses a value with its name, what it is and what it must be."""
 
+import os
 import re
 import warnings
 from typing import Any
@@ -37,6 +38,14 @@ def check_generator(rng: Any) -> None:
     """NumPy's generator of random numbers."""
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"rng is {rng!r}; pass a generator, such as np.random.default_rng(0).")
+
+
+def check_memory(what: str, size: int, way_out: str) -> None:
+    """Refuse to make an array of ``size`` bytes that would fill more than half of the memory of the machine (of 8 GiB,
+    where it cannot be told)."""
+    here = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 8 << 30
+    if size > here / 2:
+        raise MemoryError(f"{what} would take {size / 2**30:.3g} GiB, of {here / 2**30:.3g} in all; {way_out}")
 
 
 class InterruptedWarning(RuntimeWarning):

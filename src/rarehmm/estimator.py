@@ -12,21 +12,23 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 
-from rarehmm.checks import check_whole
+from rarehmm.checks import check_memory, check_whole
 from rarehmm.emissions import Family, columns, families
-from rarehmm.events import event_table
+from rarehmm.events import Events
 from rarehmm.inference import infer
+from rarehmm.initial import pieces
 from rarehmm.labels import from_labels
 from rarehmm.model import Model, Parameters, Priors, default_priors
 from rarehmm.passes import decode
 from rarehmm.posterior import Posterior
-from rarehmm.prediction import Forecast, Ready, Stream, forecast, log_score, state_probabilities, update
-from rarehmm.progress import progress_line
+from rarehmm.prediction import Forecast, Ready, Stream, forecast, log_score, update
+from rarehmm.progress import Watch, progress_line, silent
 from rarehmm.regimes import Regime, judge_states
-from rarehmm.replicas import check_replicas
+from rarehmm.replicas import LONG, check_replicas
 from rarehmm.residuals import Fit, check_residuals, pseudo_residuals
 from rarehmm.series import Array, IntArray, Series
 from rarehmm.simulation import simulate
+from rarehmm.streaming import Stretches, check_out, collected, last_law, stretches_of_probabilities, written
 
 logger = logging.getLogger(__name__)
 
@@ -279,23 +281,49 @@ class RareHMM(BaseEstimator):
     def _threads(self) -> int | None:
         return None if self.n_jobs == -1 else self.n_jobs
 
-    def predict_proba(self, X: Any, lengths: Any = None) -> Array:
-        """Probabilities (T, K) of the states given the whole series."""
-        return state_probabilities(
-            self._fitted().model, self._points(), self._series(X, lengths), threads=self._threads
+    def predict_proba(self, X: Any, lengths: Any = None, *, out: Any = None) -> Any:
+        """Probabilities (T, K) of the states given the whole series.
+
+        ``out``: the name of a file .npy or a folder .zarr for those of a series longer than memory.  They are computed
+        a stretch at a time, written in single precision, and returned as a memory map or an array of Zarr, read-only.
+        """
+        return self._probabilities(self._series(X, lengths), out, causal=False)
+
+    def filter_proba(self, X: Any, lengths: Any = None, *, out: Any = None) -> Any:
+        """Probabilities (T, K) of the states given the past and the present: the future cannot change them.
+
+        ``out`` as in ``predict_proba``.
+        """
+        return self._probabilities(self._series(X, lengths), out, causal=True)
+
+    def stream_proba(self, X: Any, lengths: Any = None, *, causal: bool = False, watch: Watch = silent) -> Stretches:
+        """The same probabilities of a series of any length, a stretch at a time: (first, last, probabilities of the
+        rows [first, last)).  ``watch`` is told how far it is."""
+        model, series = self._fitted().model, self._series(X, lengths)
+        return stretches_of_probabilities(
+            model, self._points(), series, causal=causal, threads=self._threads, watch=watch
         )
 
-    def filter_proba(self, X: Any, lengths: Any = None) -> Array:
-        """Probabilities (T, K) of the states given the past and the present: the future cannot change them."""
-        return state_probabilities(
-            self._fitted().model, self._points(), self._series(X, lengths), causal=True, threads=self._threads
-        )
+    def _probabilities(self, series: Series, out: Any, causal: bool) -> Any:
+        shape = len(series), self._fitted().model.n_states
+        path = None if out is None else check_out(out)
+        if path is None:
+            words = "write them to a file, out='probabilities.npy', or take them a stretch at a time, stream_proba(X)."
+            check_memory(f"probabilities {shape}", 8 * shape[0] * shape[1], words)
+        with progress_line(bool(self.verbose)) as watch:
+            stretches = self.stream_proba(series, causal=causal, watch=watch)
+            return collected(stretches, shape) if path is None else written(stretches, shape, path)
 
     def decode(self, X: Any, lengths: Any = None) -> tuple[float, IntArray]:
         """The log probability of the most probable path of states and the path (T,), at the posterior mean; in this
         order, as in hmmlearn."""
-        posterior = self._fitted()
-        path, value = decode(posterior.model, posterior.mean, self._series(X, lengths))
+        posterior, series = self._fitted(), self._series(X, lengths)
+        K = posterior.model.n_states
+        words = (
+            "predict_proba(X, out='probabilities.npy') takes any length, and argmax(1) of its rows names the states."
+        )
+        check_memory(f"the path of {len(series)} states", len(series) * (K + 8), words)
+        path, value = decode(posterior.model, posterior.mean, series)
         return value, path
 
     def predict(self, X: Any, lengths: Any = None) -> IntArray:
@@ -351,9 +379,12 @@ class RareHMM(BaseEstimator):
                 UserWarning,
                 stacklevel=2,
             )
-        probabilities = (self.filter_proba if causal else self.predict_proba)(series)
         centre = self.ordinary_level(rare)
-        return event_table(series, probabilities, rare, threshold=threshold, gap=gap, shortest=shortest, centre=centre)
+        found = Events(series, rare, threshold=threshold, gap=gap, shortest=shortest, centre=centre)
+        with progress_line(bool(self.verbose)) as watch:
+            for first, _, probabilities in self.stream_proba(series, causal=causal, watch=watch):
+                found.add(first, probabilities)
+        return found.table()
 
     def ordinary_level(self, rare: IntArray) -> float:
         """Mean of the first parameter, the level in most families, over the states that are not rare."""
@@ -386,7 +417,7 @@ class RareHMM(BaseEstimator):
         """
         series, points = self._series(X, lengths), self._points()
         model = self._fitted().model
-        last = [state_probabilities(model, [p], series, causal=True, threads=self._threads)[-1] for p in points]
+        last = [last_law(model, point, series, threads=self._threads) for point in points]
         rng = generator(self.random_state)
         return forecast(rng, model, points, np.array(last), horizon, self._rare(states), size=size)
 
@@ -412,7 +443,8 @@ class RareHMM(BaseEstimator):
         """Is the model wrong for this series?  Print it for the answer in words; ``checks`` has the numbers.
 
         Pseudo-residuals at the posterior mean, of one column (``rarehmm.residuals``), and posterior predictive checks,
-        of 50 series simulated from draws of the posterior (``rarehmm.replicas``).
+        of 50 series simulated from draws of the posterior (``rarehmm.replicas``).  Of more than a million
+        observations, as many are looked at, in evenly spaced pieces.
 
         >>> import numpy as np
         >>> y = np.random.default_rng(0).normal(size=2000)
@@ -421,13 +453,16 @@ class RareHMM(BaseEstimator):
         >>> print(RareHMM(1, method="map").fit(np.cumsum(y)).check(np.cumsum(y)))  # doctest: +ELLIPSIS
         The model does not fit the series: correlated residuals 0.9...
         """
-        posterior, series = self._fitted(), self._series(X, lengths)
+        posterior, whole = self._fitted(), self._series(X, lengths)
+        series = pieces(whole, LONG)
         rng = generator(self.random_state)
         checks = []
         if hasattr(posterior.model.family, "cdf"):
             found = pseudo_residuals(rng, posterior.model, posterior.mean, series, threads=self._threads)
             checks = check_residuals(found, series.bounds)
-        return Fit([*checks, *check_replicas(rng, posterior.model, posterior.points(50), series)])
+        checks += check_replicas(rng, posterior.model, posterior.points(50), series)
+        seen = f"{len(series):,} of {len(whole):,} observations, in evenly spaced pieces, were looked at."
+        return Fit(checks, "" if series is whole else seen)
 
     # ------------------------------------------------------------ scikit-learn
     def __sklearn_tags__(self) -> Any:

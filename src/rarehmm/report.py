@@ -24,15 +24,49 @@ MISSING = 65535
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
+class Overview:
+    """What is shown of a series of T observations, which are added in order of time: all of them, or the smallest and
+    the largest of each bin of a long one."""
+
+    def __init__(self, T: int) -> None:
+        self.size = 1 if T <= POINTS else -(-2 * T // POINTS)
+        self.step = max(1.0, self.size / 2)  # observations that a row stands for
+        self.kept: list[Array] = []
+        self.rest = np.empty((0, 3))  # of a bin that is not full yet
+
+    def add(self, y: Array, rare: Array, states: IntArray) -> None:
+        """Observations (n,), the probability of the rare states, and the most probable state."""
+        rows = np.concatenate([self.rest, np.column_stack([y, rare, states])])
+        full = len(rows) // self.size * self.size
+        self.kept.append(rows[:full] if self.size == 1 else extremes(rows[:full], self.size))
+        self.rest = rows[full:]
+
+    def shown(self) -> Array:
+        """Rows (n, 3) of what was added; of a bin, the largest probability."""
+        last = [extremes(self.rest, len(self.rest))] if len(self.rest) else []
+        return np.concatenate(self.kept + last)
+
+
+def extremes(rows: Array, size: int) -> Array:
+    """Rows (2 n, 3) with the smallest and the largest value of n bins, in order of time."""
+    bins = rows.reshape(-1, size, 3)
+    y = bins[..., 0]
+    y = np.where(np.isnan(y).all(1, keepdims=True), 0.0, y)
+    both = np.sort(np.column_stack([np.nanargmin(y, 1), np.nanargmax(y, 1)]), axis=1)  # (n, 2)
+    out = np.take_along_axis(bins, both[..., None], axis=1)
+    out[..., 1] = bins[..., 1].max(1, keepdims=True)
+    return np.asarray(out.reshape(-1, 3))
+
+
 class Content(NamedTuple):
-    """What a report tells of: a fit, its series (T, D), probabilities (T, K) and events in rows [first, last]."""
+    """What a report tells of: a fit, its series (T, D), what is shown of it, and events in rows [first, last)."""
 
     title: str
     hmm: RareHMM
     series: Series
-    probabilities: Array
+    overview: Overview
     events: Any
-    rows: IntArray
+    rows: list[tuple[int, int]]
     forecast: Forecast
     fit: Fit
     settings: dict[str, str]
@@ -135,7 +169,7 @@ def settings_list(settings: dict[str, str]) -> str:
 def viewer(content: Content) -> str:
     buttons = (("in", "Zoom in"), ("out", "Zoom out"), ("back", "Back"), ("on", "On"), ("all", "Whole series"))
     tools = "".join(f'<button id="go-{name}" type="button">{words}</button>' for name, words in buttons)
-    names = "".join(f"{swatch(k)}state {k}&ensp;" for k in range(content.probabilities.shape[1]))
+    names = "".join(f"{swatch(k)}state {k}&ensp;" for k in range(content.hmm.posterior_.model.n_states))
     return section(
         "The series",
         f'<nav class="tools" aria-label="zoom">{tools}<span class="soft">{names}</span></nav>'
@@ -168,42 +202,23 @@ def event_list(content: Content) -> str:
 
 def page_data(content: Content) -> dict[str, Any]:
     """What the script of the page draws: values in 65,535 steps, most probable states, probability of the rare ones."""
-    series, hmm = content.series, content.hmm
-    y = np.concatenate([rows[:, 0] for _, rows in series.strides()])
-    rare = content.probabilities[:, hmm.rare_states_].sum(1)
-    kept, most, step = shown(y, rare)
+    y, rare, states = content.overview.shown().T
     low, high = float(np.nanmin(y)), float(np.nanmax(y))
-    levels = np.round(65534 * (y[kept] - low) / max(high - low, 1e-300))
+    levels = np.round(65534 * (y - low) / max(high - low, 1e-300))
     values = np.where(np.isnan(levels), MISSING, np.nan_to_num(levels)).astype("<u2")
-    times, dates = anchors(series)
+    times, dates = anchors(content.series)
     return {
         "values": packed(values),
-        "states": packed(content.probabilities[kept].argmax(1).astype(np.uint8)),
-        "rare": packed(np.round(255 * np.clip(most, 0, 1)).astype(np.uint8)),
+        "states": packed(states.astype(np.uint8)),
+        "rare": packed(np.round(255 * np.clip(rare, 0, 1)).astype(np.uint8)),
         "low": low,
         "high": high,
-        "step": step,
+        "step": content.overview.step,
         "times": times,
         "dates": dates,
-        "colours": [plots.colour(k) for k in range(content.probabilities.shape[1])],
-        "events": [[int(a), int(b) - 1] for a, b in content.rows],
+        "colours": [plots.colour(k) for k in range(content.hmm.posterior_.model.n_states)],
+        "events": [[first, last - 1] for first, last in content.rows],
     }
-
-
-def shown(y: Array, rare: Array) -> tuple[IntArray, Array, float]:
-    """Rows that are kept, the probability there, and how many rows each stands for: all of them, or the smallest and
-    the largest of each bin of a long series."""
-    if len(y) <= POINTS:
-        return np.arange(len(y)), rare, 1.0
-    size = -(-2 * len(y) // POINTS)
-    count = -(-len(y) // size)
-    padded = np.append(y, np.full(count * size - len(y), np.nan)).reshape(count, size)
-    empty = np.isnan(padded).all(1)
-    filled = np.where(empty[:, None], 0.0, padded)
-    both = np.sort(np.column_stack([np.nanargmin(filled, 1), np.nanargmax(filled, 1)]), axis=1)
-    rows = np.minimum((np.arange(count)[:, None] * size + both).ravel(), len(y) - 1)
-    most = np.maximum.reduceat(rare, np.arange(0, len(y), size))
-    return rows, np.repeat(most, 2), size / 2
 
 
 def packed(values: Any) -> str:

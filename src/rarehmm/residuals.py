@@ -90,9 +90,10 @@ def largest_shift(residuals: Array) -> float:
 
 
 class Fit(NamedTuple):
-    """How well a model fits a series: ``checks``, and in words if printed."""
+    """How well a model fits a series: ``checks``, and in words if printed; ``seen``: what was looked at, if not all."""
 
     checks: list[Check]
+    seen: str = ""
 
     @property
     def good(self) -> bool:
@@ -100,7 +101,8 @@ class Fit(NamedTuple):
 
     def __str__(self) -> str:
         bad = [f"{c.name} {c.value:.3g} ({c.words})" for c in self.checks if not c.good]
-        return "The model fits the series." if not bad else f"The model does not fit the series: {'; '.join(bad)}."
+        words = "The model fits the series." if not bad else f"The model does not fit the series: {'; '.join(bad)}."
+        return f"{words} {self.seen}".rstrip()
 
     def describe(self) -> str:
         """All checks in a table, and the whole in a sentence."""

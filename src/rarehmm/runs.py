@@ -18,14 +18,14 @@ import pandas as pd
 from rarehmm.checks import InterruptedWarning
 from rarehmm.diagnostics import Check
 from rarehmm.estimator import RareHMM
-from rarehmm.events import event_table, stretches_above
+from rarehmm.events import Events
 from rarehmm.files import open_files
 from rarehmm.posterior import Posterior
 from rarehmm.prediction import Forecast
 from rarehmm.preparation import Logarithm, detrended, logarithm
 from rarehmm.progress import Watch, progress_line, silent
 from rarehmm.regimes import Regime
-from rarehmm.report import Content, report
+from rarehmm.report import Content, Overview, report
 from rarehmm.residuals import Fit
 from rarehmm.series import Series
 from rarehmm.settings import Settings, from_mapping, read_settings
@@ -118,25 +118,26 @@ def fit(folder: Path, settings: Settings, series: Series, shown: bool = False) -
 def fill(folder: Path, settings: Settings, hmm: RareHMM, series: Series, watch: Watch = silent) -> Found:
     """Everything that follows from a posterior: events, forecast, diagnosis, report."""
     watch("probabilities", 0, 0)
-    probabilities = hmm.predict_proba(series)
-    together = probabilities[:, hmm.rare_states_].sum(1)
-    rows = stretches_above(together, series.bounds, settings.threshold, settings.gap, settings.shortest)
-    events = event_table(
-        series, probabilities, hmm.rare_states_,
-        threshold=settings.threshold, gap=settings.gap, shortest=settings.shortest,
-        centre=hmm.ordinary_level(hmm.rare_states_),
+    rare, overview = hmm.rare_states_, Overview(len(series))
+    events = Events(
+        series, rare, threshold=settings.threshold, gap=settings.gap, shortest=settings.shortest,
+        centre=hmm.ordinary_level(rare),
     )  # fmt: skip
+    for first, last, probabilities in hmm.stream_proba(series, watch=watch):
+        events.add(first, probabilities)
+        overview.add(series.read(first, last)[:, 0], probabilities[:, rare].sum(1), probabilities.argmax(1))
+    table = events.table()
     watch("forecast", 0, 0)
     ahead = hmm.forecast(series, settings.horizon)
     watch("is the model right?", 0, 0)
-    found = Found(hmm, events, ahead, hmm.check(series))
-    write(folder / "events.csv", events.to_csv(index=False))
+    found = Found(hmm, table, ahead, hmm.check(series))
+    write(folder / "events.csv", table.to_csv(index=False))
     write(folder / "forecast.csv", forecast_table(ahead).to_csv(index=False))
     write(folder / "diagnosis.json", json.dumps(diagnosis(found), indent=1))
     watch("report", 0, 0)
     title = f"{', '.join(settings.column) or 'series'} of {', '.join(Path(f).name for f in settings.files)}"
     content = Content(
-        title, hmm, series, probabilities, events, rows, ahead, found.fit, {**described(settings), **versions()}
+        title, hmm, series, overview, table, events.rows, ahead, found.fit, {**described(settings), **versions()}
     )
     write(folder / "report.html", report(content))
     return found

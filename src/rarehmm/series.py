@@ -1,5 +1,6 @@
 """Series: the observations, checked once; one or several sequences, in memory or memory-mapped, NaN for missing."""
 
+import copy
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -194,6 +195,16 @@ class Series:
         """How many of the rows [first, last) are in each sequence that they touch."""
         joins = self.bounds[(self.bounds > first) & (self.bounds < last)]
         return np.diff(joins, prepend=first, append=last)
+
+    def part(self, first: int, last: int) -> "Series":
+        """The rows [first, last), read now, as a series of their own without an index; they are checked already, and
+        summaries remain those of the whole."""
+        one = copy.copy(self)
+        one.executor, one.watch, one._memory = None, workers.nobody, {}
+        one.parts, one.offsets = (self.read(first, last),), np.array([0, last - first])
+        one.bounds = np.append(0, np.cumsum(self.lengths_within(first, last)))
+        one.index, one._several = None, False
+        return one
 
     def place(self, row: int, column: int | None = None) -> str:
         """How an error names an observation: ``y[17]``, ``y[3][17, 0]``, with its time and its file, if any."""

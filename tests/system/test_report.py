@@ -9,7 +9,7 @@ from browser import Browser, find_browser
 
 import rarehmm as rh
 from rarehmm import runs
-from rarehmm.report import POINTS, anchors, shown
+from rarehmm.report import POINTS, Overview, anchors
 from rarehmm.settings import Settings
 
 KEPT = pathlib.Path(__file__).parents[2] / ".cache" / "screenshots"  # outside git
@@ -160,13 +160,20 @@ def test_a_long_series_keeps_its_extremes():
     y[500_000:600_000] = np.nan
     rare = np.zeros(len(y))
     rare[1_234_567] = 1
-    rows, most, step = shown(y, rare)
-    assert len(rows) == len(most) <= POINTS
+    overview, stretches = Overview(len(y)), Overview(len(y))
+    overview.add(y, rare, np.arange(len(y)))
+    for part in np.split(np.arange(len(y)), [3, 100_001, 100_002, 1_234_567]):
+        stretches.add(y[part], rare[part], part)
+    values, most, rows = overview.shown().T
+    np.testing.assert_array_equal(stretches.shown().T, [values, most, rows])
+    assert len(rows) <= POINTS
     assert (np.diff(rows) >= 0).all()
-    assert np.nanmax(y[rows]) == 70
-    assert np.nanmin(y[rows]) == -60
+    np.testing.assert_array_equal(values, y[rows.astype(int)])
+    assert np.nanmax(values) == 70
+    assert np.nanmin(values) == -60
     assert most.max() == 1
-    np.testing.assert_allclose(rows, np.arange(len(rows)) * step, atol=2 * step)
+    assert (most[np.abs(rows - 1_234_567) < overview.step] == 1).any()
+    np.testing.assert_allclose(rows, np.arange(len(rows)) * overview.step, atol=2 * overview.step)
 
 
 def test_times_between_anchors_lie_on_a_line():

@@ -15,8 +15,8 @@ ORDER = [
     "blocks", "drawn", "priors", "emissions", "transitions", "known", "model", "samplers", "kernels", "passes",
     "points", "simulation", "em", "windows", "gradients", "labels", "initial", "regimes", "selection", "mode",
     "drawing", "importance", "designs", "pool", "exact", "chains", "variational", "arviz_adapter", "diagnostics",
-    "methods", "inference", "posterior", "prediction", "residuals", "replicas", "events", "estimator", "settings",
-    "plots", "report", "runs", "paper", "cli", "__main__",
+    "methods", "inference", "posterior", "prediction", "streaming", "residuals", "replicas", "events", "estimator",
+    "settings", "plots", "report", "runs", "paper", "cli", "__main__",
 ]  # fmt: skip
 MODULES = sorted(SOURCE.rglob("*.py"))
 

@@ -5,13 +5,14 @@ import pandas as pd
 import pytest
 
 from rarehmm import Series
-from rarehmm.events import event_table, stretches_above
+from rarehmm.events import Events, event_table
 
 
-def found(probability, bounds=None, threshold=0.5, gap=2, shortest=1):
-    p = np.array(probability, dtype=float)
-    bounds = np.array([0, len(p)]) if bounds is None else np.array(bounds)
-    return stretches_above(p, bounds, threshold, gap, shortest).tolist()
+def found(probability, lengths=None, **settings):
+    p = np.array(probability, dtype=float)[:, None]
+    events = Events(Series(np.zeros(len(p)), lengths), np.array([0]), **settings)
+    events.add(0, p)
+    return [list(rows) for rows in events.rows]
 
 
 def test_stretches_above_a_threshold():
@@ -29,7 +30,7 @@ def test_flickering_is_one_event_and_short_ones_are_left_out():
 
 
 def test_no_event_crosses_from_one_sequence_to_the_next():
-    assert found([0, 1, 1, 1, 0], bounds=[0, 2, 5]) == [[1, 2], [2, 4]]
+    assert found([0, 1, 1, 1, 0], lengths=[2, 3]) == [[1, 2], [2, 4]]
 
 
 def test_the_table_keeps_time_stamps():
