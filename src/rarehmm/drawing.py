@@ -30,7 +30,6 @@ from rarehmm.passes import HALOS, Expectations, Pass, expectations, log_likeliho
 from rarehmm.progress import Watch, silent
 from rarehmm.series import Array, IntArray, Series
 from rarehmm.transitions import stationary
-from rarehmm.workers import nobody
 
 MOST, LEAST = 1 << 21, 1 << 13  # observations drawn, without halos, however much memory there is
 BLOCKS = 1000  # at least, where halos leave room for so many
@@ -174,17 +173,14 @@ def find_long_mode(
     """The mode of a long series, and blocks that stand for it there; states are in the order of ``naming``."""
     others: list[Climb] = []
     if start is None:
-        watch("finding states", 0, 0)
-        best, *others = find_states(model, series, threads=threads)
+        with series.told(partial(watch, "finding states")):
+            best, *others = find_states(model, series, threads=threads)
         start = best.parameters
     size = drawn_size(model, series)
 
     def passed(number: int, theta: Array) -> Whole:
-        series.watch = partial(watch, f"pass {number} over all data")
-        try:
+        with series.told(partial(watch, f"pass {number} over all data")):
             return whole_pass(model, theta, series, threads)
-        finally:
-            series.watch = nobody
 
     drawn = draw_blocks(rng, series, passed(1, model.pack(bounded(start))), size)
     rough = in_order(find_mode(model, drawn, start, threads=threads, watch=watch))

@@ -42,7 +42,7 @@ class Drawn(Series):
     before, after
         Rows (S,) of the halos of each block: ``halo``, or fewer where its sequence begins or ends.
     begins
-        Which blocks (S,) begin a sequence.
+        With which blocks (S,), or their halos, a sequence begins.
     weights
         (S,) of how many blocks each speaks.
     """
@@ -53,7 +53,7 @@ class Drawn(Series):
         super().__init__(y, lengths)
         self.halo = int(max(before.max(), after.max()))
         self._cores = self.bounds[:-1] + before, self.bounds[1:] - after
-        self._origins = np.where(begins & (before == 0), self.bounds[:-1], BEFORE)
+        self._origins = np.where(begins, self.bounds[:-1], BEFORE)
         self._weights = weights
         sizes = lengths - before - after
         if (sizes[after > 0] != sizes.max()).any():

@@ -5,6 +5,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from copy import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -162,25 +163,25 @@ class RareHMM(BaseEstimator):
         check_whole("n_average", self.n_average, 0)
         if client is not None and executor is not None:
             raise ValueError("both client and executor are given; one of them does the work.")
-        series = as_series(X, lengths, memory_limit=self.memory_limit, executor=client or executor)
-        refuse_lengths(y, series)
-        family = self._family(series.n_columns)
-        priors = default_priors(family, self.n_components, series) if self.priors is None else self.priors
-        start = None if self.startprob is None else np.asarray(self.startprob, dtype=float)
-        model = Model(family, self.n_components, priors, start, fixed=self.fixed)
-        first = self._first(model, series)
-        rng = generator(self.random_state)
         with progress_line(bool(self.verbose)) as watch:
+            series = as_series(
+                X, lengths, memory_limit=self.memory_limit, executor=client or executor, watch=partial(watch, "reading")
+            )
+            refuse_lengths(y, series)
+            family = self._family(series.n_columns)
+            priors = default_priors(family, self.n_components, series) if self.priors is None else self.priors
+            start = None if self.startprob is None else np.asarray(self.startprob, dtype=float)
+            model = Model(family, self.n_components, priors, start, fixed=self.fixed)
             found = infer(
-                rng, model, series, start=first, wanted=self.n_draws, method=self.method, threads=self._threads,
-                watch=watch,
+                generator(self.random_state), model, series, start=self._first(model, series), wanted=self.n_draws,
+                method=self.method, threads=self._threads, watch=watch,
             )  # fmt: skip
             self.posterior_ = Posterior.of(found)
-            watch("what the states are", 0, 0)
             point = found.mode.model.unpack(found.mode.theta)
-            self.regimes_ = judge_states(
-                found.mode.model, point, series, rare_share=self.rare_share, threads=self._threads
-            )
+            with series.told(partial(watch, "what the states are")):
+                self.regimes_ = judge_states(
+                    found.mode.model, point, series, rare_share=self.rare_share, threads=self._threads
+                )
         self.n_features_in_ = series.n_columns
         if series.names is not None:
             self.feature_names_in_ = np.array(series.names, dtype=object)

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -71,6 +72,8 @@ class Series:
         gone over block by block, and drawn blocks of it stand for the rest.
     executor
         Who goes over the series: a ``dask.distributed`` client, any executor with ``submit``, or None for threads.
+    watch
+        ``watch(done, total)`` is told how far the first look at the series is.
 
     Attributes
     ----------
@@ -121,6 +124,7 @@ class Series:
         self._several = several is not None
         self._memory: dict[Hashable, Any] = {}
         self.summaries, self.n_missing = self._scan()
+        self.watch = workers.nobody
         if self.n_missing == len(self):
             raise ValueError(f"all {len(self)} observations of y are missing (NaN); there is nothing to learn from.")
 
@@ -273,6 +277,15 @@ class Series:
             for total, more in zip(totals, found, strict=True):
                 total.merge(more)
         return tuple(t.summary() for t in totals), missing
+
+    @contextmanager
+    def told(self, watch: workers.Told) -> Iterator[None]:
+        """``watch(done, total)`` is told of each pass over the series."""
+        self.watch, before = watch, self.watch
+        try:
+            yield
+        finally:
+            self.watch = before
 
     def map(self, work: Callable[[Array], R]) -> list[R]:
         """``work(rows)`` for stretches of STRETCH rows."""

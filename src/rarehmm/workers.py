@@ -8,6 +8,7 @@ with its worker is done again by another one.  Results are the same, and in the 
 
 import functools
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
@@ -42,10 +43,22 @@ def as_rows(pieces: list[Any]) -> npt.NDArray[np.float64]:
 
 
 # ---------------------------------------------------------------- threads
+class _Thread(threading.local):
+    """What each thread knows of itself: whether it works on an item."""
+
+    busy = False
+
+
+_thread = _Thread()
+
+
 def in_threads(
     read: Read, work: Callable[..., Any], items: Sequence[Item], threads: int | None = None, told: Told = nobody
 ) -> list[Any]:
-    """``work(read(first, last), *given)`` for each item; results in order."""
+    """``work(read(first, last), *given)`` for each item; results in order.
+
+    Work may itself ask for threads: it gets the one that it is in, for those of the pool may all be waiting.
+    """
     results: list[Any] = [None] * len(items)
     waiting, done = (
         iter(range(len(items))),
@@ -53,11 +66,15 @@ def in_threads(
     )  # shared by the threads, each takes the next
 
     def drain() -> None:
-        for i in waiting:
-            results[i] = work(read(items[i].first, items[i].last), *items[i].given)
-            told(next(done), len(items))
+        _thread.busy, before = True, _thread.busy
+        try:
+            for i in waiting:
+                results[i] = work(read(items[i].first, items[i].last), *items[i].given)
+                told(next(done), len(items))
+        finally:
+            _thread.busy = before
 
-    helpers = min(threads or available_threads(), len(items)) - 1
+    helpers = 0 if _thread.busy else min(threads or available_threads(), len(items)) - 1
     others = [pool(helpers, os.getpid()).submit(drain) for _ in range(helpers)]
     try:
         drain()

@@ -1,5 +1,7 @@
 """Blocks cover every observation once, and no block crosses a join."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from rarehmm import Series
 from rarehmm.blocks import CHUNK, chunks, even_size, over, split
 from rarehmm.lanes import LANES
-from rarehmm.workers import available_threads
+from rarehmm.workers import Item, available_threads, in_threads
 
 lengths = st.lists(st.integers(1, 400), min_size=1, max_size=40)
 
@@ -48,3 +50,20 @@ def test_results_come_in_order(threads):
     assert found == [(c.first, float(c.first), c.last - c.first) for c in parts]
     assert len(parts) > 2
     assert available_threads() >= 1
+
+
+def test_work_within_work_does_not_wait_for_itself():
+    """A pass within a pass, with all threads at it; it would wait for ever."""
+    items = [Item(i, i + 1, ()) for i in range(8)]
+
+    def inner(rows):
+        return float(rows.sum())
+
+    def outer(rows):
+        return sum(in_threads(read, inner, items, 4)) + float(rows.sum())
+
+    def read(first, last):
+        return np.arange(float(first), float(last))
+
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(in_threads, read, outer, items, 4).result(timeout=30) == [28.0 + i for i in range(8)]

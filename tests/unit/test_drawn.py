@@ -49,13 +49,14 @@ def apart(one, other):
     return max(np.abs(a - b).max() / (1 + np.abs(b).max()) for a, b in pairs)
 
 
+@pytest.mark.parametrize("size", [50, 250])
 @pytest.mark.parametrize("start", [None, "given"])
 @pytest.mark.parametrize("family", [*FAMILIES, Pair()], ids=lambda f: type(f).__name__)
-def test_all_blocks_are_the_whole_series(family, start):
+def test_all_blocks_are_the_whole_series(family, start, size):
     model, series, theta = setting(family, start=start)
-    whole = cut(series, whole_pass(model, theta, series), 250)
+    whole = cut(series, whole_pass(model, theta, series), size)
     drawn = draw_blocks(np.random.default_rng(0), series, whole, 10**9)
-    assert drawn.n_sequences == 16
+    assert drawn.n_sequences == 4000 // size
     assert (drawn.weights == 1).all()
     exact = expectations(model, model.unpack(theta), series, with_statistics=True)
     found = expectations(model, model.unpack(theta), drawn, with_statistics=True)
@@ -213,6 +214,23 @@ def test_the_posterior_of_a_long_series(method):
     one, other = (f.theta.reshape(-1, model.size) for f in (found, exact))
     assert np.abs((one.mean(0) - other.mean(0)) / other.std(0)).max() < 0.15
     assert np.abs(one.std(0) / other.std(0) - 1).max() < 0.12
+
+
+@pytest.mark.parametrize("gap", [6, 60])
+def test_forbidden_transitions_that_ask_for_logarithms_are_refused(gap):
+    """A long series is not taken in logarithms; where they are not needed, forbidden transitions stay forbidden."""
+    y = np.repeat([0.0, gap, 2 * gap], 300) + np.random.default_rng(0).normal(size=900)
+    transition = np.array([[0.9, 0.1, 0], [0, 0.9, 0.1], [0.1, 0, 0.9]])
+    shell = model_of(rh.Gaussian(), 3)
+    model = rh.Model(rh.Gaussian(), 3, shell.priors, fixed={"transition": transition})
+    truth, series = model.parameters(transition, mean=gap * np.arange(3), variance=1), rh.Series(y)
+    if gap == 6:
+        found, exact = whole_pass(model, model.pack(truth), series).sums, expectations(model, truth, series)
+        assert found.log_likelihood == pytest.approx(exact.log_likelihood)
+        assert found.pairs[0, 2] == 0
+    else:
+        with pytest.raises(ValueError, match="memory_limit"):
+            whole_pass(model, model.pack(truth), series)
 
 
 def test_memory_limits():
