@@ -102,12 +102,10 @@ class Series:
         *,
         memory_limit: int | str = "1GB",
         executor: Any = None,
+        watch: workers.Told = workers.nobody,
     ) -> None:
-        self.memory_limit, self.executor, self.watch = (
-            check_bytes("memory_limit", memory_limit),
-            executor,
-            workers.nobody,
-        )
+        self.memory_limit, self.executor = check_bytes("memory_limit", memory_limit), executor
+        self.watch: workers.Told = watch
         several = _sequences(y)
         if several is not None and lengths is not None:
             raise ValueError("y is a list of sequences already; leave lengths out, or pass one array.")
