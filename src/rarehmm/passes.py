@@ -331,8 +331,8 @@ class Pass:
         """The same answers in logarithms, step by step: slower by far, and right for any transition matrix."""
         if isinstance(self.series, Drawn) or self.each is not None:
             raise ValueError(
-                "forbidden transitions leave hardly any way through this series, which asks for logarithms, and for "
-                "all of it in memory: allow more (memory_limit), or small probabilities, such as 1e-10, instead of zeros."
+                "forbidden transitions leave hardly any way through this series: this asks for logarithms, and for all "
+                "of it in memory. Allow more (memory_limit), or small probabilities, such as 1e-10, instead of zeros."
             )
         (K, P, Q), T = self.sizes, len(self.series)
         with np.errstate(divide="ignore"):
