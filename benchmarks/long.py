@@ -9,7 +9,6 @@ and long.md.
 import argparse
 import json
 import pathlib
-import resource
 import shutil
 import subprocess
 import sys
@@ -86,13 +85,19 @@ def fit(data, **more):
         "T": len(series),
         "seconds": time.perf_counter() - began,
         "phases": clock.seconds,
-        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
+        "peak": peak(),
         "method": found.method,
         "verdict": found.verdict,
         "effective": checks["effective draws"],
         "error": checks.get("drawn blocks", 0.0),
         "away": float(max(away)),
     }
+
+
+def peak():
+    """Peak resident memory of this process in GB (that of getrusage may be its parent's)."""
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024 / 1e9
 
 
 def one(path, kind, out):
@@ -220,6 +225,7 @@ def main():
     ask = argparse.ArgumentParser()
     ask.add_argument("--folder", type=pathlib.Path, help="where 9 GB are free; by default that for temporary files")
     ask.add_argument("--quick", action="store_true", help="up to T = 1e7 only, to see that it works")
+    ask.add_argument("--only", choices=("same", "scaling"), help="one of the two tables; the other stays")
     ask.add_argument("--one", nargs=3, metavar=("FILE", "KIND", "OUT"), help=argparse.SUPPRESS)
     use = ask.parse_args()
     if use.one:
@@ -228,8 +234,12 @@ def main():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="rarehmm-long-", dir=use.folder))
     try:
         apart(prepared(folder), "memory map", folder / "draws.npy")  # compiles, if need be
-        found = {"machine": machine(), "same": same(folder, SIZES[0])}
-        found["scaling"] = scaling(folder, SIZES[:1] if use.quick else SIZES)
+        found = json.loads((RESULTS / "long.json").read_text()) if use.only else {}
+        found["machine"] = machine()
+        if use.only != "scaling":
+            found["same"] = same(folder, SIZES[0])
+        if use.only != "same":
+            found["scaling"] = scaling(folder, SIZES[:1] if use.quick else SIZES)
     finally:
         shutil.rmtree(folder)
     if not use.quick:

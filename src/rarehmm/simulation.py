@@ -11,7 +11,7 @@ from rarehmm.emissions import columns
 from rarehmm.kernels.sequential import draw_path
 from rarehmm.model import Model, Parameters
 from rarehmm.series import Array, IntArray
-from rarehmm.writing import whole_file
+from rarehmm.writing import written_npy
 
 STRETCH = 1 << 20  # observations drawn together
 
@@ -47,13 +47,9 @@ def simulate_file(
 ) -> npt.NDArray[np.float64]:
     """The same observations, (T,) or (T, D), to a .npy file, however many; returned as a memory map of it."""
     D = columns(model.family)
-    with whole_file(Path(path)) as name:
-        y = np.lib.format.open_memmap(name, "w+", np.float64, (size,) if D == 1 else (size, D))
-        at = 0
+    with written_npy(Path(path), np.float64, (size,) if D == 1 else (size, D)) as write:
         for rows, _ in simulated(rng, model, parameters, size):
-            y[at : at + len(rows)] = rows
-            at += len(rows)
-        y.flush()
+            write(rows)
     return np.lib.format.open_memmap(path, "r")
 
 

@@ -18,7 +18,7 @@ from rarehmm.passes import densities, filter_states, prepared, smooth
 from rarehmm.progress import Watch, silent
 from rarehmm.series import STRETCH, Array, Series
 from rarehmm.sources import library
-from rarehmm.writing import whole_file, whole_folder
+from rarehmm.writing import whole_folder, written_npy
 
 ROWS = 1 << 20  # of a stretch; fewer where there are more than four states
 HALO = 4096  # rows that are tried first
@@ -158,9 +158,7 @@ def written(stretches: Stretches, shape: tuple[int, int], path: Path) -> Any:
             for low, high, probabilities in stretches:
                 array[low:high] = probabilities.astype(STORED)
         return zarr.open_array(path, mode="r")
-    with whole_file(path) as name, name.open("wb") as file:  # not mapped: a full disk is an error, not the end
-        header: dict[str, Any] = {"descr": np.dtype(STORED).str, "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(file, header)
+    with written_npy(path, STORED, shape) as write:
         for _, _, probabilities in stretches:
-            file.write(probabilities.astype(STORED).data)
+            write(probabilities)
     return np.load(path, mmap_mode="r")

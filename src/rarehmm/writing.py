@@ -2,9 +2,12 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 
 @contextmanager
@@ -34,3 +37,15 @@ def partial_name(path: Path) -> Path:
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path.parent} is not a folder; make it first.")
     return path.with_name(f".{path.name}.{os.getpid()}.partial")
+
+
+@contextmanager
+def written_npy(path: Path, dtype: Any, shape: tuple[int, ...]) -> Iterator[Callable[[Any], None]]:
+    """A function that writes the next rows of an array to a .npy file, which is there when all are written.
+
+    Not mapped: mapped pages would count as memory, and a full disk would be the end of the process.
+    """
+    with whole_file(path) as name, name.open("wb") as file:
+        header: dict[str, Any] = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        yield lambda rows: rows.astype(dtype, copy=False).tofile(file)

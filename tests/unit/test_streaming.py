@@ -251,3 +251,18 @@ def test_what_does_not_fit_is_refused_with_the_way_out(fitted, monkeypatch, tmp_
     assert len(hmm.predict(y)) == 6000
     with pytest.raises(MemoryError, match=r"the path of 12000 states would take .* predict_proba\(X, out="):
         hmm.predict(np.tile(y, 2))
+
+
+def test_a_simulation_to_a_file_is_the_same(tmp_path, monkeypatch):
+    """However long: a stretch at a time; and nothing is left under its name if it fails."""
+    monkeypatch.setattr("rarehmm.simulation.STRETCH", 100)
+    for family in (rh.Gaussian(), rh.Poisson()):
+        model = model_of(family, 2)
+        truth = parameters_of(np.random.default_rng(0), model)
+        y, _ = rh.simulate(np.random.default_rng(1), model, truth, 1234)
+        found = rh.simulate_file(tmp_path / "y.npy", np.random.default_rng(1), model, truth, 1234)
+        np.testing.assert_array_equal(found, y)
+        assert isinstance(found, np.memmap)
+    with pytest.raises(TypeError, match="rng"):
+        rh.simulate_file(tmp_path / "no.npy", 0, model, truth, 1234)
+    assert [path.name for path in tmp_path.iterdir()] == ["y.npy"]
