@@ -116,10 +116,15 @@ def on_workers(
         pieces = pieces_of(parts, offsets, first, last, is_dask(executor))
         todo = functools.partial(over_span, [(p.low, p.high, p.begin) for p in pieces], work, span)
         futures.append(submit(executor, todo, [p.rows for p in pieces]))
-    results = []
-    for done, future in enumerate(futures):
-        results += future.result()
-        told(done + 1, len(futures))
+    results: list[Any] = []
+    try:
+        for future in futures:
+            results += future.result()
+            told(len(results), len(items))
+    except BaseException:  # also Ctrl-C: the rest is not wanted any more
+        for future in futures:
+            future.cancel()
+        raise
     return results
 
 
