@@ -12,6 +12,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +209,7 @@ def by_itself(
     state: State, sampler: Any, model: Model, target: Target, pool: Pool, steps: int
 ) -> tuple[list[tuple[int, Array]], str]:
     """All parts of a chain, and the component that diverged, if any: the work of a worker."""
-    parts = []
+    parts, state = [], deepcopy(state)  # a worker may be a thread
     for good, kept in refills(state, sampler, model, target, pool, steps):
         parts.append((good, kept.copy()))
         state.commit(good)

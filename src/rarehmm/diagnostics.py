@@ -12,6 +12,7 @@ from rarehmm.drawing import block_gradients
 from rarehmm.drawn import Drawn
 from rarehmm.importance import Weighted
 from rarehmm.mode import Mode
+from rarehmm.passes import log_posterior
 from rarehmm.points import Points
 from rarehmm.regimes import collapsed
 from rarehmm.samplers.baoab import Baoab
@@ -123,8 +124,10 @@ def check_weights(found: Weighted, wanted: float) -> list[Check]:
 def check_states(mode: Mode, series: Series, threads: int | None = None) -> Check:
     """A state that no observation belongs to at the mode tells nothing but its prior; one that sits on an outlier, or
     that the data do not tell from another, is noted."""
-    seen = series if isinstance(series, Drawn) else None
-    found = collapsed(mode.model, mode.model.unpack(mode.theta), series, seen, threads=threads)
+    seen, counts = None, None
+    if isinstance(series, Drawn):
+        seen, counts = series, series.anchor.counts if series.anchor else None
+    found = collapsed(mode.model, mode.model.unpack(mode.theta), series, seen, counts=counts, threads=threads)
     least = min(found, key=lambda r: r.observations)
     good = least.kind != "empty"
     words = f"expected observations of state {least.state}, the smallest" + ("" if good else ": use fewer states")
@@ -135,9 +138,13 @@ def check_states(mode: Mode, series: Series, threads: int | None = None) -> Chec
 # ---------------------------------------------------------------- blocks that stand for a long series
 def check_drawn(
     rng: np.random.Generator, mode: Mode, drawn: Drawn, threads: int | None = None, points: int = 4
-) -> Check:
-    """How far the curvature of a posterior may be off by chance because some blocks stand for all: the largest
-    whitened standard error, relative to how far from the mode it is taken, over a few points."""
+) -> list[Check]:
+    """How far a posterior may be off because some blocks stand for all.
+
+    By chance: the largest whitened standard error of the curvature, relative to how far from the mode it is taken, over
+    a few points.  At the seams: the largest error of a message where a halo ends.  And whether the passes led to the
+    mode: the largest whitened component of the exact gradient there.
+    """
     model, errors = mode.model, []
     here = block_gradients(model, mode.theta, drawn, threads) @ mode.factor
     for _ in range(points):
@@ -146,8 +153,25 @@ def check_drawn(
         variance = ((1 - 1 / drawn.weights)[:, None] * change**2).sum(0)
         errors.append(np.sqrt(variance.max()) / np.linalg.norm(z))
     words = f"standard error of the curvature: {drawn.n_sequences} blocks stand for the series"
-    error, few = float(np.mean(errors)), ": too few"
-    return Check("drawn blocks", error, error < 0.1, words if error < 0.1 else words + few)
+    error, seam = float(np.mean(errors)), drawn.seams
+    slope = float(np.abs(mode.factor.T @ log_posterior(model, mode.theta, drawn, threads=threads)[1]).max())
+    return [
+        Check("drawn blocks", error, error < 0.1, words if error < 0.1 else f"{words}: too few. Allow more memory"),
+        Check(
+            "seams of blocks",
+            seam,
+            seam < 0.01,
+            "error of messages where halos end"
+            + ("" if seam < 0.01 else ": states are remembered for too long. Allow more memory"),
+        ),
+        Check(
+            "mode",
+            slope,
+            slope < 0.1,
+            "whitened exact gradient at the mode"
+            + ("" if slope < 0.1 else ": the mode was not reached. Start elsewhere, or allow more memory"),
+        ),
+    ]
 
 
 # ---------------------------------------------------------------- exact gradients at the draws

@@ -35,6 +35,7 @@ MOST, LEAST = 1 << 21, 1 << 13  # observations drawn, without halos, however muc
 BLOCKS = 1000  # at least, where halos leave room for so many
 EVEN = 0.2  # share of the chances that is the same for all observations
 CLOSE = 1e-2  # whitened exact gradient below which a point is the mode
+SEAMS, LONGEST = 1e-3, 1 << 15  # error of messages that calls for longer halos, and the longest
 PASSES = 8  # at most, on the way to it
 WINDOW = 5  # observations of a window of the sampler
 
@@ -68,25 +69,34 @@ class Shares:
 
 
 class Whole(NamedTuple):
-    """An exact pass over a long series: its sums, its blocks and their ``shares`` (n,), and a halo that suffices."""
+    """An exact pass over a long series: its sums, its blocks, their ``shares`` (n,) and the messages (2, n, K) at their
+    begins and ends, and a ``halo`` that suffices for all of them, or (``settled``) for most."""
 
     sums: Expectations
     blocks: blocks.Blocks
     shares: Array
+    messages: Array
     halo: int
+    settled: bool
 
 
-def drawn_size(model: Model, series: Series) -> int:
-    """How many observations may be drawn, by the memory that their windows take."""
+def affordable(model: Model, series: Series) -> float:
+    """How many observations fit into the memory that is allowed, with all that is kept for their windows."""
     K, P = model.n_states, len(model.family.parameters)
     sums = K * (2 * P + K + 2)  # of a window: scores, statistics, transitions, counts and first states
     window = 8 * (4 * sums + 2 * K + 2 * model.size)
-    return int(np.clip(series.memory_limit / (window / WINDOW + 16 * series.n_columns), LEAST, MOST))
+    return series.memory_limit / (window / WINDOW + 16 * series.n_columns)
+
+
+def drawn_size(model: Model, series: Series) -> int:
+    """How many observations are drawn."""
+    return int(np.clip(affordable(model, series), LEAST, MOST))
 
 
 def is_long(model: Model, series: Series) -> bool:
-    """Whether blocks should stand for a series: it is more than twice as long as what may be drawn of it."""
-    return len(series) > 2 * drawn_size(model, series)
+    """Whether blocks should stand for a series: it needs more memory than is allowed, and is more than twice as long as
+    what would be drawn of it."""
+    return len(series) > max(affordable(model, series), 2 * drawn_size(model, series))
 
 
 def whole_pass(model: Model, theta: Array, series: Series, threads: int | None = None) -> Whole:
@@ -96,20 +106,54 @@ def whole_pass(model: Model, theta: Array, series: Series, threads: int | None =
     one.largest = min(one.largest, max(SMALLEST, drawn_size(model, series) // BLOCKS))
     one.each = Shares.of(model, parameters, one.sizes, len(series))
     sums = one.run()
-    return Whole(sums, one.blocks, one.of_blocks, one.task.halo or HALOS[-1])
+    settled = one.task.halo == 0 and not one.blocks.fresh.all()
+    return Whole(sums, one.blocks, one.of_blocks, one.messages[:2], one.task.halo or HALOS[-1], settled)
 
 
-def draw_blocks(rng: np.random.Generator, series: Series, whole: Whole, size: int) -> Drawn:
-    """About ``size`` observations in blocks, systematically, with chances in proportion to their shares."""
-    first, length, begin, stop, _ = whole.blocks
+def draw_blocks(
+    rng: np.random.Generator,
+    model: Model,
+    theta: Array,
+    series: Series,
+    whole: Whole,
+    size: int,
+    threads: int | None = None,
+) -> Drawn:
+    """About ``size`` observations in blocks, systematically, with chances in proportion to their shares; with halos so
+    long that messages at theta, where the whole pass was, become what they are there."""
+    length = whole.blocks.length
     weights = (1 - EVEN) * whole.shares / whole.shares.sum() + EVEN * length / length.sum()
     chances = inclusion(weights, size / float(weights @ length))
-    at = systematic(rng, chances)
-    low = np.maximum(begin[at], first[at] - whole.halo)
-    high = np.minimum(stop[at], first[at] + length[at] + whole.halo)
+    at, halo = systematic(rng, chances), whole.halo
+    drawn = read_blocks(series, whole.blocks, at, 1 / chances[at], halo)
+    while whole.settled:
+        drawn.seams = seam_error(model, theta, drawn, whole.messages[:, at], threads)
+        if drawn.seams < SEAMS or halo >= LONGEST:
+            break
+        halo *= 4
+        drawn = read_blocks(series, whole.blocks, at, 1 / chances[at], halo)
+    return drawn
+
+
+def read_blocks(series: Series, every: blocks.Blocks, at: IntArray, weights: Array, halo: int) -> Drawn:
+    """Some of the blocks of a series, with halos."""
+    first, length, begin, stop = (part[at] for part in every[:4])
+    low, high = np.maximum(begin, first - halo), np.minimum(stop, first + length + halo)
     y = blocks.rows_at(series, low, high)
-    before, after = first[at] - low, high - first[at] - length[at]
-    return Drawn(y, high - low, before, after, low == begin[at], 1 / chances[at])
+    return Drawn(y, high - low, first - low, high - first - length, low == begin, weights)
+
+
+def seam_error(model: Model, theta: Array, drawn: Drawn, exact: Array, threads: int | None = None) -> float:
+    """How far the messages that halos reach are from the exact ones (2, S, K), as probabilities."""
+    one = Pass(model, model.unpack(theta), drawn, threads, False, back=True)
+    one.run()
+    left, right = (one.messages[0] @ one.point.transition, exact[0] @ one.point.transition), (one.messages[1], exact[1])
+    inner = (drawn.cores[0] > drawn.bounds[:-1], drawn.cores[1] < drawn.bounds[1:])  # where there is a halo
+    errors = [
+        np.abs(u / u.sum(1, keepdims=True) - v / v.sum(1, keepdims=True))[there].max(initial=0.0)
+        for (u, v), there in zip((left, right), inner, strict=True)
+    ]
+    return float(max(errors))
 
 
 def inclusion(weights: Array, count: float) -> Array:
@@ -149,6 +193,7 @@ def anchor(
         exact - model.pull(theta, mine.scores, mine.pairs, mine.first),
         exact - np.array(rise),
         kept_of(model, theta, sums),
+        sums.counts,
     )
 
 
@@ -182,7 +227,8 @@ def find_long_mode(
         with series.told(partial(watch, f"pass {number} over all data")):
             return whole_pass(model, theta, series, threads)
 
-    drawn = draw_blocks(rng, series, passed(1, model.pack(bounded(start))), size)
+    theta = model.pack(bounded(start))
+    drawn = draw_blocks(rng, model, theta, series, passed(1, theta), size, threads)
     rough = in_order(find_mode(model, drawn, start, threads=threads, watch=watch))
     climbs = [climbed(rough.model, drawn, c.parameters, 30, threads) for c in others]
     others = [c for c in climbs if is_other(rough, drawn, c, threads)]
@@ -192,7 +238,7 @@ def find_long_mode(
             theta, _ = newton(model, drawn, theta, value, rough.factor, threads, 20, 30.0)
         whole = passed(number, theta)
         if number == 2:
-            drawn = draw_blocks(rng, series, whole, size)
+            drawn = draw_blocks(rng, model, theta, series, whole, size, threads)
         anchor(model, theta, drawn, whole.sums, spread, threads)
         value, slope = log_posterior(model, theta, drawn, threads=threads)
         if np.abs(rough.factor.T @ slope).max() < CLOSE:

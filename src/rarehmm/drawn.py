@@ -21,7 +21,7 @@ class Anchor(NamedTuple):
     ``value`` and ``slope`` (d,): what the log likelihood and its gradient there are beyond those of the drawn blocks;
     ``tilt`` (d,): what the gradient is beyond the slope of the log likelihood of the blocks, which is not their
     gradient: that counts what comes after a block as well; ``total`` (C,): statistics of the whole series, as in
-    ``gradients.Frozen``.
+    ``gradients.Frozen``; ``counts`` (K,): its expected observations of each state.
     """
 
     theta: Array
@@ -29,6 +29,7 @@ class Anchor(NamedTuple):
     slope: Array
     tilt: Array
     total: Array
+    counts: Array
 
 
 class Drawn(Series):
@@ -59,6 +60,7 @@ class Drawn(Series):
         if (sizes[after > 0] != sizes.max()).any():
             raise ValueError("blocks must be equally long, but for the last ones of sequences.")
         self.anchor: Anchor | None = None
+        self.seams = 0.0  # how far messages at the ends of halos are from those of the whole series
 
     @property
     def cores(self) -> tuple[IntArray, IntArray]:

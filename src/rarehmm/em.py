@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
+from rarehmm.drawn import Drawn
 from rarehmm.model import Model, Parameters, check_learnable
 from rarehmm.passes import Expectations, expectations
 from rarehmm.series import Array, Series
@@ -143,7 +144,8 @@ def em_steps(
         if watch is not None:
             watch(step, trace[-1])
         gain = trace[-1] - trace[-2] if step > 0 else np.inf
-        if gain < -1e-9 * max(1.0, abs(trace[-1])):
+        steady = isinstance(series, Drawn)  # of which the log likelihood is not what steps raise, but nearly so
+        if not steady and gain < -1e-9 * max(1.0, abs(trace[-1])):
             warnings.warn(
                 f"EM fell by {-gain:.3g} in step {step}: a state has collapsed. Use priors, or fewer states.",
                 RuntimeWarning,
@@ -151,7 +153,7 @@ def em_steps(
             )
             return Climb(best, trace[-2], np.array(trace[:-1]), False)
         best = here
-        if gain < tolerance:
+        if (abs(gain) if steady else gain) < tolerance:
             return Climb(here, trace[-1], np.array(trace), True)
         if step < steps - 1:
             here = m_step(model, here, found)

@@ -71,7 +71,7 @@ class RareHMM(BaseEstimator):
         Threads; None or -1: one for each core.
     memory_limit : int or str, default "1GB"
         Memory that a fit may use, roughly, beside the data: of a series that would need more, drawn blocks stand for
-        the rest, with an error that is measured.
+        the rest, with an error that is measured.  A ``Series`` has a limit of its own.
     random_state : int or Generator, default 0
         Seed: the same data give the same answer.  None: another one each time.
     verbose : int, default 1
@@ -463,7 +463,7 @@ class RareHMM(BaseEstimator):
             checks = check_residuals(found, series.bounds)
         checks += check_replicas(rng, posterior.model, posterior.points(50), series)
         seen = f"{len(series):,} of {len(whole):,} observations, in evenly spaced pieces, were looked at."
-        return Fit(checks, "" if series is whole else seen)
+        return Fit(checks, "" if len(series) == len(whole) else seen)
 
     # ------------------------------------------------------------ scikit-learn
     def __sklearn_tags__(self) -> Any:

@@ -140,14 +140,15 @@ def infer(
     if model.size > 0 and is_long(model, series):
         model.check(series)
         mode, series = find_long_mode(rng, model, series, start, threads=threads, watch=watch)
-        on_blocks = [check_drawn(rng, mode, series, threads)]
+        on_blocks = check_drawn(rng, mode, series, threads)
     else:
         series = whole = in_memory(series)
         mode = in_order(find_mode(model, series, start, threads=threads, watch=watch))
     job = Job(rng, mode, whole if method in EVERYTHING else series, wanted, threads, watch, executor)
     if method == "map" or mode.model.size == 0:
         why = "the mode was asked for" if mode.model.size else "everything is known"
-        return Inference(mode, mode.theta[None, None], "map", [why], [check_states(mode, series, threads), *on_blocks])
+        checks = [check_states(mode, series, threads), *on_blocks]
+        return warned(Inference(mode, mode.theta[None, None], "map", [why], checks))
     if method == "auto" and mode.others and series is whole:
         found = stacked(job)
     elif method in ("auto", "chain"):
@@ -169,9 +170,13 @@ def infer(
         others = found.mode.others
         words = "modes of nearly the same height seen besides this one" + (": not sampled" if others else "")
         about.append(Check("second modes", float(len(others)), not others, words))
-    found = found._replace(theta=named(mode, found.theta), checks=[*found.checks, *about])
+    return warned(found._replace(theta=named(mode, found.theta), checks=[*found.checks, *about]))
+
+
+def warned(found: Inference) -> Inference:
+    """The same, with a warning if it is not to be trusted."""
     if not all(c.good for c in found.checks):
-        warnings.warn(found.verdict, RuntimeWarning, stacklevel=2)
+        warnings.warn(found.verdict, RuntimeWarning, stacklevel=3)
     return found
 
 

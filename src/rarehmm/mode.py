@@ -205,6 +205,9 @@ def newton(
         if np.abs(slope).max() < CLOSE:
             break
         further = theta + factor @ (slope / max(1.0, float(np.abs(slope).max()) / reach))
+        low, high = model.bounds
+        if not ((further >= low) & (further <= high)).all():
+            break
         higher = log_posterior(model, further, series, threads=threads)[0]
         if not higher > value:
             break
@@ -245,10 +248,12 @@ def negative_hessian(model: Model, series: Series, theta: Array, threads: int | 
     """Hessian (d, d) of the negative log posterior by central differences of its gradient.
 
     Steps begin at a small part of the noise of the data, whatever their units, and are taken again with a hundredth of
-    the standard deviation that a component has by its curvature, if they were larger than that or far too small.
+    the standard deviation that a component has by its curvature, if they were larger than that or far too small; where
+    there is hardly any curvature, with the noise of the data.
     """
     d = len(theta)
     out, sizes = np.empty((d, d)), first_steps(model, series)
+    largest = 1e4 * sizes
     for i in range(d):
         for _ in range(4):
             move = np.zeros(d)
@@ -258,7 +263,7 @@ def negative_hessian(model: Model, series: Series, theta: Array, threads: int | 
             sd = max(abs(out[i, i]), 1e-300) ** -0.5
             if 1e-5 * sd <= sizes[i] <= sd or not np.isfinite(out[i, i]):
                 break
-            sizes[i] = 1e-2 * sd
+            sizes[i] = min(1e-2 * sd, largest[i])
     return (out + out.T) / 2
 
 

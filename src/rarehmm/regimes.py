@@ -81,10 +81,13 @@ def collapsed(
     seen: Series | None = None,
     *,
     rare_share: float = RARE,
+    counts: Array | None = None,
     threads: int | None = None,
 ) -> list[Regime]:
-    """What each state is by its observations alone; ``seen``: a part of the series on which states are told apart."""
-    counts = expectations(model, parameters, series, with_statistics=True, threads=threads).counts
+    """What each state is by its observations alone; ``seen``: a part of the series on which states are told apart;
+    ``counts`` (K,): expected observations of each state, if they are known."""
+    if counts is None:
+        counts = expectations(model, parameters, series, with_statistics=True, threads=threads).counts
     gamma = smooth(model, parameters, pieces(series, SAMPLE) if seen is None else seen, threads=threads)
     share, stay = counts / counts.sum(), np.diag(parameters.transition)
     found = []

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -414,7 +415,10 @@ def _table(y: Any, name: str) -> _Table:
         y = _pandas(y, name)
     elif hasattr(y, "to_numpy"):
         y = y.to_numpy()
-    if isinstance(y, str | bytes | dict | set) or y is None:
+    if isinstance(y, str | Path):
+        known = ", ".join(sources.LAZY)
+        raise TypeError(f"{name} is the name {str(y)!r}; files {known} are read as they are, others with pandas first.")
+    if isinstance(y, bytes | dict | set) or y is None:
         raise TypeError(f"{name} is a {type(y).__name__}; pass an array of numbers (T,) or (T, D).")
     if isinstance(y, np.ma.MaskedArray):
         y = np.ma.filled(y.astype(float), np.nan)

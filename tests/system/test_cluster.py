@@ -2,7 +2,7 @@
 
 import os
 import signal
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 
 import dask.array as da
@@ -100,6 +100,11 @@ def test_any_executor_will_do(y, tmp_path):
         away = log_posterior(model, theta, rh.Series(stored("npy", y, tmp_path), executor=executor))
     assert away[0] == pytest.approx(here[0], rel=1e-12)
     np.testing.assert_allclose(away[1], here[1], rtol=1e-9, atol=1e-9)
+
+
+def test_threads_are_an_executor_too(y, expected):
+    with ThreadPoolExecutor(2) as executor:
+        np.testing.assert_allclose(draws(y, executor=executor), expected, rtol=0, atol=1e-9)
 
 
 def test_the_estimator_takes_a_client(y, client):

@@ -10,7 +10,6 @@ from rarehmm.designs import Design
 from rarehmm.designs.uniform import uniform
 from rarehmm.diagnostics import check_drawn
 from rarehmm.drawing import (
-    Whole,
     anchor,
     block_gradients,
     draw_blocks,
@@ -40,7 +39,8 @@ def setting(family, T=4000, start=None, lengths=(1500, 2500)):
 def cut(series, whole, size):
     """The same pass with blocks of this size, and random shares."""
     blocks = split(series, size)
-    return Whole(whole.sums, blocks, np.random.default_rng(1).uniform(0.2, 1, len(blocks.first)), 64)
+    shares = np.random.default_rng(1).uniform(0.2, 1, len(blocks.first))
+    return whole._replace(blocks=blocks, shares=shares, halo=64, settled=False)
 
 
 def apart(one, other):
@@ -55,7 +55,7 @@ def apart(one, other):
 def test_all_blocks_are_the_whole_series(family, start, size):
     model, series, theta = setting(family, start=start)
     whole = cut(series, whole_pass(model, theta, series), size)
-    drawn = draw_blocks(np.random.default_rng(0), series, whole, 10**9)
+    drawn = draw_blocks(np.random.default_rng(0), model, theta, series, whole, 10**9)
     assert drawn.n_sequences == 4000 // size
     assert (drawn.weights == 1).all()
     exact = expectations(model, model.unpack(theta), series, with_statistics=True)
@@ -73,11 +73,11 @@ def test_weighted_sums_are_right_on_average():
     model, series, theta = setting(rh.Gaussian())
     whole = cut(series, whole_pass(model, theta, series), 100)
     there = theta + 0.05
-    each = block_gradients(model, there, draw_blocks(np.random.default_rng(0), series, whole, 10**9))
+    each = block_gradients(model, there, draw_blocks(np.random.default_rng(0), model, theta, series, whole, 10**9))
     whole = whole._replace(shares=1 + np.maximum(each[:, 0], 0))
     exact, rng, found, plain = each.sum(0), np.random.default_rng(2), [], []
     for _ in range(200):
-        drawn = draw_blocks(rng, series, whole, 1000)
+        drawn = draw_blocks(rng, model, theta, series, whole, 1000)
         each = block_gradients(model, there, drawn)
         found.append(each.sum(0))
         plain.append((each / drawn.weights[:, None]).sum(0) * 4)
@@ -105,7 +105,7 @@ def test_at_the_anchor_blocks_are_exact(family):
     """Value, gradient, and the slope of the value, which is another function; frozen statistics are those of all."""
     model, series, theta = setting(family)
     whole = cut(series, whole_pass(model, theta, series), 100)
-    drawn = draw_blocks(np.random.default_rng(0), series, whole, 1000)
+    drawn = draw_blocks(np.random.default_rng(0), model, theta, series, whole, 1000)
     spread = np.full(model.size, 0.02)
     assert np.abs(log_posterior(model, theta, drawn)[1] - log_posterior(model, theta, series)[1]).max() > 1
     anchor(model, theta, drawn, whole.sums, spread)
@@ -125,7 +125,7 @@ def test_at_the_anchor_blocks_are_exact(family):
 def test_windows_lie_in_the_cores_and_carry_the_weights():
     model, series, theta = setting(rh.Gaussian())
     whole = cut(series, whole_pass(model, theta, series), 100)
-    drawn = draw_blocks(np.random.default_rng(0), series, whole, 1000)
+    drawn = draw_blocks(np.random.default_rng(0), model, theta, series, whole, 1000)
     windows = Windows(drawn, 2, 20)
     first, length, _, _ = windows.place(np.arange(windows.count))
     inside = np.zeros(len(drawn), dtype=int)
@@ -147,7 +147,7 @@ def test_windows_of_blocks_give_the_gradient_of_all_on_average(family, start):
     """By enumeration: the estimate of a chain is the frozen gradient of all, plus the weighted changes of windows."""
     model, series, theta = setting(family, 600, start, (200, 400))
     whole = cut(series, whole_pass(model, theta, series), 40)
-    drawn = draw_blocks(np.random.default_rng(0), series, whole, 200)
+    drawn = draw_blocks(np.random.default_rng(0), model, theta, series, whole, 200)
     anchor(model, theta, drawn, whole.sums, np.full(model.size, 0.02))
     windows = Windows(drawn, 2, 20)
     frozen = freeze(model, theta, drawn, windows)
@@ -162,12 +162,12 @@ def test_windows_of_blocks_give_the_gradient_of_all_on_average(family, start):
     assert here.mean(0) == pytest.approx(log_posterior(model, theta, series)[1], rel=1e-4, abs=1e-2)
 
 
-def long_setting(T=150_000, **more):
+def long_setting(T=150_000, memory_limit="6MB"):
     """A series with a rare state, so little memory that blocks stand for it, and a model."""
     shell = model_of(rh.Gaussian(), 2)
     truth = shell.parameters([[0.995, 0.005], [0.1, 0.9]], mean=[0, 3], variance=[1, 1.5])
     y, _ = rh.simulate(np.random.default_rng(0), shell, truth, T)
-    series = rh.Series(y, memory_limit="6MB", **more)
+    series = rh.Series(y, memory_limit=memory_limit)
     return rh.Model(rh.Gaussian(), 2, rh.default_priors(rh.Gaussian(), 2, series)), series
 
 
@@ -193,12 +193,13 @@ def test_the_stated_error_of_the_curvature_is_what_other_draws_show():
     whole = whole_pass(model, mode.theta, series)
     z = rng.standard_normal(model.size)
     for _ in range(30):
-        drawn = draw_blocks(rng, series, whole, 16_000)
-        stated.append(check_drawn(rng, mode, drawn).value)
+        drawn = draw_blocks(rng, model, mode.theta, series, whole, 16_000)
+        stated.append(check_drawn(rng, mode, drawn)[0].value)
         there, here = (block_gradients(model, mode.theta + f * (mode.factor @ z), drawn).sum(0) for f in (1, 0))
         seen.append(mode.factor.T @ (there - here) / np.linalg.norm(z))
     assert 0.5 < np.std(seen, axis=0).max() / np.mean(stated) < 1.5
-    assert not check_drawn(rng, mode, draw_blocks(rng, series, whole, 3000)).good
+    few = draw_blocks(rng, model, mode.theta, series, whole, 3000)
+    assert not check_drawn(rng, mode, few)[0].good
 
 
 @pytest.mark.jit
@@ -233,10 +234,40 @@ def test_forbidden_transitions_that_ask_for_logarithms_are_refused(gap):
             whole_pass(model, model.pack(truth), series)
 
 
+@pytest.mark.jit
+@pytest.mark.filterwarnings("error")
+def test_halos_reach_across_long_gaps():
+    """Thirty observations, then 1470 missing ones, and states that last for 5000: a halo of 512 is far too short."""
+    shell = model_of(rh.Gaussian(), 2)
+    truth = shell.parameters([[0.9998, 0.0002], [0.0002, 0.9998]], mean=[0, 4], variance=1)
+    y, _ = rh.simulate(np.random.default_rng(1), shell, truth, 240_000)
+    y[np.arange(len(y)) % 1500 >= 30] = np.nan
+    series = rh.Series(y, memory_limit="12MB")
+    model = rh.Model(rh.Gaussian(), 2, rh.default_priors(rh.Gaussian(), 2, series))
+    assert is_long(model, series)
+    mode, drawn = find_long_mode(np.random.default_rng(1), model, series, truth)
+    assert drawn.halo > 1500
+    assert drawn.seams < 1e-3
+    exact = in_order(find_mode(model, series, truth))
+    assert np.abs(np.linalg.solve(exact.factor, exact.theta - mode.theta)).max() < 0.05
+    assert [c.good for c in check_drawn(np.random.default_rng(2), mode, drawn)[1:]] == [True, True]
+    drawn.seams = 0.1
+    away = mode._replace(theta=mode.theta + 0.5 * np.linalg.norm(mode.factor, axis=1))
+    assert [c.good for c in check_drawn(np.random.default_rng(2), away, drawn)[1:]] == [False, False]
+
+
+@pytest.mark.jit
+def test_a_mode_that_is_not_to_be_trusted_comes_with_a_warning():
+    model, series = long_setting(memory_limit="1MB")
+    with pytest.warns(RuntimeWarning, match="Not to be trusted"):
+        infer(np.random.default_rng(1), model, series, method="map")
+
+
 def test_memory_limits():
     y = np.random.default_rng(0).normal(size=30_000)
     model = model_of(rh.Gaussian(), 2)
     assert not is_long(model, rh.Series(y))
+    assert not is_long(model, rh.Series(np.zeros(9_000_000) + np.arange(9_000_000) % 2, memory_limit="2GB"))
     assert is_long(model, rh.Series(y, memory_limit="1 MB"))
     assert rh.Series(y, memory_limit="1.5GB").memory_limit == 1_500_000_000
     assert rh.Series(y, memory_limit=123).memory_limit == 123
