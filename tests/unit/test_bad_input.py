@@ -31,7 +31,7 @@ def refuses(error, words, call):
         ([[np.nan, 1.0], [2.0, np.nan]], ValueError, "all 2 observations of y are missing"),
         ([1.0, np.inf], ValueError, "y[1] is inf; observations must be finite. Mark gaps with NaN."),
         ([[1.0, 2.0], [3.0, -np.inf]], ValueError, "y[1, 1] is -inf"),
-        ("flux.csv", TypeError, "y is the name .flux.csv.; files .npy, .parquet"),
+        ("flux.csv", TypeError, "y is the name 'flux.csv'; files .npy, .parquet"),
         (None, TypeError, "y is a NoneType; pass an array"),
         ({"a": [1]}, TypeError, "y is a dict"),
         (["a", "b"], TypeError, "entries such as np.str_('a') are not numbers. Convert with astype(float)"),
