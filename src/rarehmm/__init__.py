@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from rarehmm.chains import run
 from rarehmm.em import Climb, climb
 from rarehmm.emissions.gaussian import Gaussian
+from rarehmm.emissions.log_normal import LogNormal
 from rarehmm.emissions.multivariate_gaussian import MultivariateGaussian
 from rarehmm.emissions.negative_binomial import NegativeBinomial
 from rarehmm.emissions.poisson import Poisson
@@ -68,6 +69,7 @@ __all__ = [
     "GaussianApproximation",
     "Inference",
     "InverseGamma",
+    "LogNormal",
     "Mode",
     "Model",
     "MultivariateGaussian",
