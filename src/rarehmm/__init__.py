@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from rarehmm.chains import run
 from rarehmm.em import Climb, climb
+from rarehmm.emissions.gamma import GammaEmission
 from rarehmm.emissions.gaussian import Gaussian
 from rarehmm.emissions.log_normal import LogNormal
 from rarehmm.emissions.multivariate_gaussian import MultivariateGaussian
@@ -65,6 +66,7 @@ __all__ = [
     "Flat",
     "Forecast",
     "Gamma",
+    "GammaEmission",
     "Gaussian",
     "GaussianApproximation",
     "Inference",

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy import special
 
 import rarehmm as rh
 from rarehmm.emissions import families
+from rarehmm.emissions.gamma import log_minus_digamma
 from rarehmm.gradients import window_gradients
 from rarehmm.labels import from_labels
 from rarehmm.series import POSITIVE
@@ -13,6 +15,7 @@ from rarehmm.windows import Windows
 TRANSITION = [[0.995, 0.005], [0.1, 0.9]]  # the second state holds one observation in 21
 CASES = {
     "log_normal": {"mean_log": [0.0, 2.5], "variance_log": [0.5, 0.3]},
+    "gamma": {"mean": [1.0, 6.0], "shape": [2.0, 4.0]},
 }
 each = pytest.mark.parametrize("name", CASES)
 
@@ -51,6 +54,11 @@ def test_default_priors_know_no_units(name, units):
     labels = (series.read(0, len(series))[:, 0] > 3).astype(int)
     starts = [from_labels(m, s, labels) for m, _, s in points]
     np.testing.assert_allclose(starts[0].phi[:, 1:], starts[1].phi[:, 1:], rtol=1e-6)
+
+
+@pytest.mark.parametrize("x", [1e-9, 0.3, 7.9, 8.1, 49.9, 50.1, 1e3, 1e8])
+def test_special_functions_are_those_of_scipy(x):
+    assert log_minus_digamma(x) == pytest.approx(float(np.log(x) - special.digamma(x)), rel=1e-12, abs=1e-16 * x)
 
 
 @pytest.mark.jit
