@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from rarehmm.chains import run
 from rarehmm.em import Climb, climb
+from rarehmm.emissions.exponential import Exponential
 from rarehmm.emissions.gamma import GammaEmission
 from rarehmm.emissions.gaussian import Gaussian
 from rarehmm.emissions.log_normal import LogNormal
@@ -63,6 +64,7 @@ __all__ = [
     "Draws",
     "ExpandedMean",
     "Expectations",
+    "Exponential",
     "Flat",
     "Forecast",
     "Gamma",

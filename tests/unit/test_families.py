@@ -14,6 +14,7 @@ from rarehmm.windows import Windows
 
 TRANSITION = [[0.995, 0.005], [0.1, 0.9]]  # the second state holds one observation in 21
 CASES = {
+    "exponential": {"mean": [1.0, 15.0]},
     "log_normal": {"mean_log": [0.0, 2.5], "variance_log": [0.5, 0.3]},
     "gamma": {"mean": [1.0, 6.0], "shape": [2.0, 4.0]},
 }
