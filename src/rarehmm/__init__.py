@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from rarehmm.chains import run
 from rarehmm.em import Climb, climb
+from rarehmm.emissions.bernoulli import Bernoulli
 from rarehmm.emissions.exponential import Exponential
 from rarehmm.emissions.gamma import GammaEmission
 from rarehmm.emissions.gaussian import Gaussian
@@ -58,6 +59,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "AdditiveLogRatio",
+    "Bernoulli",
     "Climb",
     "Dirichlet",
     "DivergedError",

@@ -17,6 +17,7 @@ CASES = {
     "exponential": {"mean": [1.0, 15.0]},
     "log_normal": {"mean_log": [0.0, 2.5], "variance_log": [0.5, 0.3]},
     "gamma": {"mean": [1.0, 6.0], "shape": [2.0, 4.0]},
+    "bernoulli": {"log_odds": [-3.0, 2.0]},
 }
 each = pytest.mark.parametrize("name", CASES)
 
@@ -60,6 +61,17 @@ def test_default_priors_know_no_units(name, units):
 @pytest.mark.parametrize("x", [1e-9, 0.3, 7.9, 8.1, 49.9, 50.1, 1e3, 1e8])
 def test_special_functions_are_those_of_scipy(x):
     assert log_minus_digamma(x) == pytest.approx(float(np.log(x) - special.digamma(x)), rel=1e-12, abs=1e-16 * x)
+
+
+@pytest.mark.jit
+def test_there_may_be_more_states_than_categories():
+    rng = np.random.default_rng(5)
+    states = np.repeat([0, 1, 0, 2, 1, 0, 1, 0], [900, 700, 800, 60, 600, 900, 800, 700])
+    y = (rng.random(len(states)) < np.array([0.05, 0.4, 0.95])[states]).astype(float)
+    hmm = rh.RareHMM(3, emission="bernoulli", method="map", verbose=0).fit(y)
+    share = 1 / (1 + np.exp(-hmm.means_[:, 0]))
+    np.testing.assert_allclose(share, [0.05, 0.4, 0.95], atol=0.07)
+    assert np.mean(hmm.predict(y) == states) > 0.95
 
 
 @pytest.mark.jit
