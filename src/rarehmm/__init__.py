@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from rarehmm.chains import run
 from rarehmm.em import Climb, climb
 from rarehmm.emissions.bernoulli import Bernoulli
+from rarehmm.emissions.categorical import Categorical
 from rarehmm.emissions.exponential import Exponential
 from rarehmm.emissions.gamma import GammaEmission
 from rarehmm.emissions.gaussian import Gaussian
@@ -60,6 +61,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "AdditiveLogRatio",
     "Bernoulli",
+    "Categorical",
     "Climb",
     "Dirichlet",
     "DivergedError",

@@ -10,6 +10,7 @@ from scipy.stats import kstest
 from small_models import Pair, integral
 
 from rarehmm import (
+    Categorical,
     Model,
     MultivariateGaussian,
     Normal,
@@ -35,7 +36,7 @@ from rarehmm.emissions import (
 from rarehmm.passes import densities, prepared
 from rarehmm.series import REALS
 
-MORE = [Pair(), MultivariateGaussian(2, diagonal=True), MultivariateGaussian(3)]
+MORE = [Pair(), MultivariateGaussian(2, diagonal=True), MultivariateGaussian(3), Categorical(5)]
 ALL = [kind() for kind in families().values()] + MORE
 each = pytest.mark.parametrize("family", ALL, ids=lambda f: type(f).__name__)
 

@@ -1,5 +1,7 @@
 """Each family of the folder on a series with a rare state: gradients, finding, names, and two samplers that agree."""
 
+import pickle
+
 import numpy as np
 import pytest
 from scipy import special
@@ -18,6 +20,7 @@ CASES = {
     "log_normal": {"mean_log": [0.0, 2.5], "variance_log": [0.5, 0.3]},
     "gamma": {"mean": [1.0, 6.0], "shape": [2.0, 4.0]},
     "bernoulli": {"log_odds": [-3.0, 2.0]},
+    "categorical": {"log_odds_1": [-1.0, 0.5], "log_odds_2": [-3.0, 2.0]},
 }
 each = pytest.mark.parametrize("name", CASES)
 
@@ -72,6 +75,17 @@ def test_there_may_be_more_states_than_categories():
     share = 1 / (1 + np.exp(-hmm.means_[:, 0]))
     np.testing.assert_allclose(share, [0.05, 0.4, 0.95], atol=0.07)
     assert np.mean(hmm.predict(y) == states) > 0.95
+
+
+def test_another_number_of_categories_needs_an_instance():
+    with pytest.raises(ValueError, match=r"y\[1\] is 3; Categorical3 takes whole numbers from 0 to 2"):
+        rh.RareHMM(2, emission="categorical", verbose=0).fit([0, 3, 1, 2, 0])
+    with pytest.raises(ValueError, match="n is 1; a whole number of categories from 2"):
+        rh.Categorical(1)
+    same = pickle.loads(pickle.dumps(rh.Categorical(4)))
+    assert same == rh.Categorical(4) != rh.Categorical(5)
+    assert repr(same) == "Categorical(4)"
+    assert len({same, rh.Categorical(4)}) == 1
 
 
 @pytest.mark.jit
