@@ -21,6 +21,7 @@ CASES = {
     "gamma": {"mean": [1.0, 6.0], "shape": [2.0, 4.0]},
     "bernoulli": {"log_odds": [-3.0, 2.0]},
     "categorical": {"log_odds_1": [-1.0, 0.5], "log_odds_2": [-3.0, 2.0]},
+    "zero_inflated_poisson": {"rate": [2.0, 15.0], "zero_log_odds": [-0.5, -1.5]},
 }
 each = pytest.mark.parametrize("name", CASES)
 
