@@ -14,6 +14,7 @@ from rarehmm.emissions.multivariate_gaussian import MultivariateGaussian
 from rarehmm.emissions.negative_binomial import NegativeBinomial
 from rarehmm.emissions.poisson import Poisson
 from rarehmm.emissions.student_t import StudentT
+from rarehmm.emissions.von_mises import VonMises
 from rarehmm.emissions.zero_inflated_poisson import ZeroInflatedPoisson
 from rarehmm.exact import gibbs, hmc, langevin, metropolis_langevin
 from rarehmm.inference import Inference, infer
@@ -96,6 +97,7 @@ __all__ = [
     "Series",
     "Stream",
     "StudentT",
+    "VonMises",
     "Windows",
     "ZeroInflatedPoisson",
     "ascend",

@@ -9,6 +9,7 @@ from scipy import special
 import rarehmm as rh
 from rarehmm.emissions import families
 from rarehmm.emissions.gamma import log_minus_digamma
+from rarehmm.emissions.von_mises import bessel, moments
 from rarehmm.gradients import window_gradients
 from rarehmm.labels import from_labels
 from rarehmm.series import POSITIVE
@@ -22,6 +23,7 @@ CASES = {
     "bernoulli": {"log_odds": [-3.0, 2.0]},
     "categorical": {"log_odds_1": [-1.0, 0.5], "log_odds_2": [-3.0, 2.0]},
     "zero_inflated_poisson": {"rate": [2.0, 15.0], "zero_log_odds": [-0.5, -1.5]},
+    "von_mises": {"cosine": [-2.0, 0.5], "sine": [0.5, 8.0]},
 }
 each = pytest.mark.parametrize("name", CASES)
 
@@ -65,6 +67,20 @@ def test_default_priors_know_no_units(name, units):
 @pytest.mark.parametrize("x", [1e-9, 0.3, 7.9, 8.1, 49.9, 50.1, 1e3, 1e8])
 def test_special_functions_are_those_of_scipy(x):
     assert log_minus_digamma(x) == pytest.approx(float(np.log(x) - special.digamma(x)), rel=1e-12, abs=1e-16 * x)
+    size, ratio = bessel(x)
+    assert size == pytest.approx(float(np.log(special.i0e(x)) + x), rel=1e-13, abs=1e-15)
+    assert ratio == pytest.approx(float(special.i1e(x) / special.i0e(x) / x), rel=1e-13)
+
+
+@pytest.mark.parametrize("kappa", [0.0, 0.3, 30.0, 3000.0])
+def test_moments_of_directions_are_the_slopes_of_the_normaliser(kappa):
+    phi, h = kappa * np.array([[0.6, 0.8]]), 1e-4
+    mean, covariance = moments(phi)
+    steps = h * np.eye(2)
+    sizes = np.array([[bessel(float(np.hypot(*(phi[0] + s * e))))[0] for s in (1, -1)] for e in steps])
+    np.testing.assert_allclose(mean[0], (sizes[:, 0] - sizes[:, 1]) / (2 * h), rtol=1e-6, atol=1e-7)
+    slopes = np.array([(moments(phi + e)[0] - moments(phi - e)[0])[0] / (2 * h) for e in steps])
+    np.testing.assert_allclose(covariance[0], slopes, rtol=1e-5, atol=1e-8)
 
 
 @pytest.mark.jit
