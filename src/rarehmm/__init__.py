@@ -4,11 +4,18 @@ from typing import TYPE_CHECKING, Any
 
 from rarehmm.chains import run
 from rarehmm.em import Climb, climb
+from rarehmm.emissions.bernoulli import Bernoulli
+from rarehmm.emissions.categorical import Categorical
+from rarehmm.emissions.exponential import Exponential
+from rarehmm.emissions.gamma import GammaEmission
 from rarehmm.emissions.gaussian import Gaussian
+from rarehmm.emissions.log_normal import LogNormal
 from rarehmm.emissions.multivariate_gaussian import MultivariateGaussian
 from rarehmm.emissions.negative_binomial import NegativeBinomial
 from rarehmm.emissions.poisson import Poisson
 from rarehmm.emissions.student_t import StudentT
+from rarehmm.emissions.von_mises import VonMises
+from rarehmm.emissions.zero_inflated_poisson import ZeroInflatedPoisson
 from rarehmm.exact import gibbs, hmc, langevin, metropolis_langevin
 from rarehmm.inference import Inference, infer
 from rarehmm.mode import Mode, find_mode
@@ -55,19 +62,24 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "AdditiveLogRatio",
+    "Bernoulli",
+    "Categorical",
     "Climb",
     "Dirichlet",
     "DivergedError",
     "Draws",
     "ExpandedMean",
     "Expectations",
+    "Exponential",
     "Flat",
     "Forecast",
     "Gamma",
+    "GammaEmission",
     "Gaussian",
     "GaussianApproximation",
     "Inference",
     "InverseGamma",
+    "LogNormal",
     "Mode",
     "Model",
     "MultivariateGaussian",
@@ -85,7 +97,9 @@ __all__ = [
     "Series",
     "Stream",
     "StudentT",
+    "VonMises",
     "Windows",
+    "ZeroInflatedPoisson",
     "ascend",
     "climb",
     "decode",

@@ -42,15 +42,17 @@ class RareHMM(BaseEstimator):
     n_components : int, default 3
         Number of hidden states: two regimes of ordinary life and a rare one.  ``select_n_components`` compares numbers.
     emission : str or family, default "gaussian"
-        Density of an observation given its state: the name of a family ("gaussian", "student_t", "poisson",
-        "negative_binomial", "multivariate_gaussian") or an instance, such as ``StudentT(4)`` or ``NegativeBinomial(3)``
-        (what is in brackets is not learnt).  With several columns "gaussian" is a Gaussian with full covariance.
+        Density of an observation given its state: the name of a family or an instance, such as ``StudentT(4)`` or
+        ``NegativeBinomial(3)`` (what is in brackets is not learnt).  Real numbers: "gaussian", "student_t"; positive
+        ones: "exponential", "gamma", "log_normal"; counts: "poisson", "negative_binomial", "zero_inflated_poisson";
+        0 and 1: "bernoulli"; n categories: ``Categorical(n)``; angles: "von_mises"; several columns:
+        "multivariate_gaussian", which "gaussian" is as well there, with full covariance.
     method : str, default "auto"
         How the posterior is sampled.  "auto" looks at the posterior and takes the quickest method that is right for it;
         "chain", "importance", "gibbs", "hmc" and "langevin" force one; "laplace" and "vi" draw from a Gaussian, that at
         the mode or the closest; "map" is the mode alone, without uncertainty; "tass" and "sgld" are the paper's
         sampler, with targeted windows and with windows by chance, to compare with (without ``fixed``).  Gibbs sampling
-        is for Gaussian and Poisson families.
+        is for Gaussian, log-normal, Poisson and exponential families.
     n_draws : int, default 1000
         Effective draws of every parameter: errors of means are then 3 % of a standard deviation.
     priors : Priors, default None

@@ -22,7 +22,7 @@ from scipy.optimize import linear_sum_assignment
 
 from rarehmm.blocks import Chunk, evenly, over, rows_at
 from rarehmm.em import Climb, em_steps
-from rarehmm.emissions import columns
+from rarehmm.emissions import columns, domains
 from rarehmm.labels import all_rows, clusters, from_labels, kmeans_labels
 from rarehmm.model import Model, Parameters
 from rarehmm.passes import decode, expectations, log_likelihood, predictive_log_density
@@ -81,7 +81,7 @@ class Search:
         else:
             few = pieces(series, SAMPLE)
             rough = self.with_states(max(1, model.n_states - 1))
-            fit = self.climb(rough, from_labels(rough, few, kmeans_labels(few, rough.n_states)), 10, few)
+            fit = self.climb(rough, from_labels(rough, few, first_labels(rough, few)), 10, few)
             places = most_surprising(rough, fit.parameters, series, threads)
             self.work = sample(series, places, LONG)
             self.small = sample(series, places, SAMPLE)
@@ -119,7 +119,7 @@ class Search:
 
     def clustered(self, model: Model) -> Parameters:
         """Parameters from k-means clusters."""
-        return from_labels(model, self.small, kmeans_labels(self.small, model.n_states))
+        return from_labels(model, self.small, first_labels(model, self.small))
 
     def with_one_more(self, fit: Parameters) -> list[Climb]:
         """The best ways to add a state to a fit, the best first: all candidates climb two steps, the best four ten."""
@@ -259,6 +259,16 @@ def surprises(model: Model, fit: Parameters, series: Series, threads: int | None
 
 
 # ---------------------------------------------------------------- candidates
+def first_labels(model: Model, series: Series) -> IntArray:
+    """Labels (T,) by k-means: of the observations or, where these are categories, of how often each is for a while."""
+    domain = domains(model.family)[0]
+    if not domain.whole or np.isinf(domain.high):
+        return kmeans_labels(series, model.n_states)
+    y, seen = all_rows(series)
+    marks = np.where(seen[:, None], y == np.arange(1.0, domain.high + 1), 0.0)  # (T, n - 1)
+    return clusters(uniform_filter1d(marks, SPANS[0], axis=0, mode="nearest"), model.n_states)
+
+
 def surprising(model: Model, parameters: Parameters, series: Series, threads: int | None) -> list[Array]:
     """Groups (n, D) of observations that a fit did not expect: the most surprising ones, by share, in two clusters."""
     y, seen = all_rows(series)

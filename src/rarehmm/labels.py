@@ -144,15 +144,18 @@ def from_labels(model: Model, series: Series, labels: IntArray) -> Parameters:
     if not hasattr(family, "estimate"):
         raise TypeError(f"{model.name} has no 'estimate': give parameters to start from instead of labels.")
     y, seen = all_rows(series)
+
+    def estimate(mine: Array) -> Any:
+        return family.estimate(mine[:, 0] if columns(family) == 1 else mine, np.ones(len(mine)))
+
     phi = np.empty((K, len(family.parameters)))
     for k in range(K):
         mine = y[seen & (x == k)]
         if len(mine) == 0:
             raise ValueError(f"no observation has the label {k}; each of the {K} states needs some.")
-        phi[k] = family.estimate(mine[:, 0] if columns(family) == 1 else mine, np.ones(len(mine)))
-    floor = np.array([1e-9 * series.summaries[np.min(p.column)].variance for p in family.parameters])
+        phi[k] = estimate(mine)
     positive = np.array([p.support == "positive" for p in family.parameters])
-    phi = np.where(positive, np.maximum(phi, floor), phi)
+    phi = np.where(positive, np.maximum(phi, 1e-9 * estimate(y[seen])), phi)
     pairs = np.zeros((K, K)) + 1e-3  # never seen is not impossible
     inside = np.ones(len(x), dtype=bool)
     inside[series.bounds[:-1]] = False

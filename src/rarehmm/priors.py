@@ -6,9 +6,11 @@ too little to be seen in one of thirty.
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from scipy.special import softmax
 
 from rarehmm.series import Array, Summary
 
@@ -176,6 +178,41 @@ def best_rate(total: Array, count: Array, prior: Prior) -> Array:
         return np.asarray((a + total) / (b + count))
 
 
+def best_natural(
+    start: Array, counts: Array, sums: Array, moments: Callable[[Array], tuple[Array, Array]], priors: tuple[Prior, ...]
+) -> Array:
+    r"""Modes (K, P) of the natural parameters of an exponential family under normal priors, by Newton steps.
+
+    .. math:: x^\top \sum s(y) - n \log Z(x) - \sum_i (x_i - m_i)^2 / 2 v_i
+
+    ``sums`` (K, P) are those of the statistics, and ``moments(x)`` their mean (K, P) and covariance (K, P, P) at x, the
+    derivatives of log Z.  What has no prior is held back a little: a category never seen has finite odds.
+    """
+    precision, pull = np.array([normal_terms(prior) for prior in priors]).T
+    precision = np.maximum(precision, 1e-9)
+    known = np.column_stack([pinned(np.full(len(counts), np.nan), prior) for prior in priors])
+    free = np.isnan(known)
+    x = np.where(free, start, known)
+    for _ in range(30):
+        mean, covariance = moments(x)
+        slope = np.where(free, sums - counts[:, None] * mean + pull - precision * x, 0.0)
+        shared = np.where(free[:, :, None] & free[:, None, :], counts[:, None, None] * covariance, 0.0)
+        step = np.linalg.solve(shared + precision * np.eye(len(priors)), slope[..., None])[..., 0]
+        x = x + np.clip(step, -5 - np.abs(x), 5 + np.abs(x))  # where all is flat, a step may be far too long
+    return np.asarray(x)
+
+
+def best_log_odds(counts: Array, priors: tuple[Prior, ...]) -> Array:
+    """Modes (K, n - 1) of the log odds of categories to category 0, given how often each was (K, n)."""
+
+    def moments(x: Array) -> tuple[Array, Array]:
+        p = softmax(np.column_stack([np.zeros(len(x)), x]), axis=1)[:, 1:]
+        return p, p[:, :, None] * (np.eye(p.shape[1]) - p[:, None, :])
+
+    start = np.log((counts[:, 1:] + 0.5) / (counts[:, :1] + 0.5))
+    return best_natural(start, counts.sum(1), counts[:, 1:], moments, priors)
+
+
 def draw_mean(rng: np.random.Generator, total: Array, weight: Array, s2: Array, prior: Prior) -> Array:
     r"""A draw of each mean given its observations: Gaussian around ``best_mean`` with variance
     :math:`1 / (\sum w / s^2 + 1 / v_0)`.
@@ -242,6 +279,38 @@ def squared_scale(summary: Summary) -> InverseGamma:
     Within a regime these see the noise, whereas the variance of the whole series sees the distance of the regimes.
     """
     return InverseGamma(2.0, summary.roughness)
+
+
+def log_location(summary: Summary) -> Normal:
+    """Of logarithms: centred where a log-normal law with the mean and variance of the data is, as wide as the data."""
+    centre = math.log(summary.mean) - 0.5 * math.log1p(summary.variance / summary.mean**2)
+    return Normal(centre, math.log(summary.high / summary.low) ** 2)
+
+
+def log_squared_scale(summary: Summary) -> InverseGamma:
+    """Of logarithms: worth four observations; its mean is the variance of the logarithm of log-normal noise."""
+    return InverseGamma(2.0, math.log1p(summary.roughness / summary.mean**2))
+
+
+def level(summary: Summary) -> InverseGamma:
+    """Of a positive mean: worth one observation, the overall mean."""
+    return InverseGamma(1.0, summary.mean)
+
+
+def evenness(summary: Summary) -> Gamma:
+    """Of a squared mean in units of the variance, as ``squared_scale`` has the variance; not below that of waiting
+    times, since noise in one regime may be large beside the mean of all."""
+    return Gamma(2.0, min(summary.roughness / summary.mean**2, 1.0))
+
+
+def log_odds(summary: Summary) -> Normal:
+    """Centred at the overall log odds of 1: probabilities from a hundredth to a hundred times as likely."""
+    return Normal(math.log(summary.mean / (1 - summary.mean)), 2.5**2)
+
+
+def concentration(summary: Summary) -> Normal:
+    """Of angles, around none: one standard deviation is ten, or twice what successive differences speak for."""
+    return Normal(0.0, max(10.0, 2 / summary.roughness) ** 2)
 
 
 def slope_of_noise(one: Summary, other: Summary) -> Normal:

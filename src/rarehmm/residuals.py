@@ -15,7 +15,7 @@ from rarehmm.diagnostics import Check, rows
 from rarehmm.emissions import domains
 from rarehmm.model import Model, Parameters
 from rarehmm.passes import filter_states
-from rarehmm.series import COUNTS, Array, Series
+from rarehmm.series import Array, Series
 
 LARGEST = 8.0  # residuals are cut here: the normal distribution function is 1 beyond
 BLOCKS = 20
@@ -32,7 +32,7 @@ def pseudo_residuals(
     expected = np.vstack([parameters.start, filtered[:-1] @ parameters.transition])  # of the state before y is seen
     expected[series.bounds[:-1]] = parameters.start
     y = np.concatenate([rows[:, 0] for _, rows in series.strides()])
-    counts = domains(family)[0] is COUNTS
+    counts = domains(family)[0].whole
     high, low = np.zeros(len(y)), np.zeros(len(y))
     for k, phi in enumerate(parameters.phi):
         high += expected[:, k] * family.cdf(y, phi)

@@ -4,18 +4,46 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from scipy.integrate import nquad, quad
-from small_models import Pair
+from scipy.integrate import nquad
+from scipy.optimize import minimize
+from scipy.stats import kstest
+from small_models import Pair, integral
 
-from rarehmm import Model, MultivariateGaussian, Normal, Priors
+from rarehmm import (
+    Categorical,
+    Model,
+    MultivariateGaussian,
+    Normal,
+    Priors,
+    Series,
+    climb,
+    default_priors,
+    log_posterior,
+    no_priors,
+)
 from rarehmm.dispatch import compiled
-from rarehmm.emissions import Parameter, columns, constant, domains, families, log_density, prepare, score
+from rarehmm.emissions import (
+    Parameter,
+    columns,
+    complete_score,
+    domains,
+    families,
+    log_density,
+    prepare,
+    score,
+    statistics,
+)
 from rarehmm.passes import densities, prepared
-from rarehmm.series import COUNTS, REALS
+from rarehmm.series import REALS
 
-MORE = [Pair(), MultivariateGaussian(2, diagonal=True), MultivariateGaussian(3)]
+MORE = [Pair(), MultivariateGaussian(2, diagonal=True), MultivariateGaussian(3), Categorical(5)]
 ALL = [kind() for kind in families().values()] + MORE
 each = pytest.mark.parametrize("family", ALL, ids=lambda f: type(f).__name__)
+
+
+def having(attribute):
+    """All families that bring something."""
+    return pytest.mark.parametrize("family", [f for f in ALL if hasattr(f, attribute)], ids=lambda f: type(f).__name__)
 
 
 def phi_of(family):
@@ -74,14 +102,10 @@ def test_density_of_many_states_at_once(family):
 @each
 def test_density_integrates_to_one(family):
     phi = phi_of(family)[0]
-    c = prepare(family, phi)
-    if domains(family)[0] is COUNTS:
-        y = np.arange(200.0)[:, None]
-        assert np.exp(log_density(family, y[:, 0], c) + constant(family, y)).sum() == pytest.approx(1.0, abs=1e-12)
-    elif columns(family) == 1:
-        assert quad(lambda v: np.exp(log_density(family, v, c)), -np.inf, np.inf)[0] == pytest.approx(1.0, abs=1e-6)
+    if columns(family) == 1:
+        assert integral(family, phi) == pytest.approx(1.0, abs=1e-6)
     else:
-        box = [(-12, 12)] * columns(family)
+        c, box = prepare(family, phi), [(-12, 12)] * columns(family)
         whole, _ = nquad(lambda *v: np.exp(log_density(family, v, c)), box, opts={"epsabs": 1e-4, "epsrel": 1e-4})
         assert whole == pytest.approx(1.0, abs=1e-3)
 
@@ -93,13 +117,75 @@ def test_draws_follow_the_density(family):
     y = family.draw(rng, np.zeros(n, dtype=np.int64), phi)
     c = prepare(family, phi[0])
     values = log_density(family, y, c)
-    if domains(family)[0] is COUNTS:
-        grid = np.arange(200.0)
-        weight = np.exp(log_density(family, grid, c) + constant(family, grid[:, None]))
-        expected = weight @ log_density(family, grid, c)
-    else:
-        expected = quad(lambda v: np.exp(log_density(family, v, c)) * log_density(family, v, c), -np.inf, np.inf)[0]
+    expected = integral(family, phi[0], lambda v: log_density(family, v, c))
     assert abs(values.mean() - expected) < 5 * values.std() / np.sqrt(n)
+
+
+@having("cdf")
+def test_draws_follow_the_distribution_function(family):
+    """It makes uniform numbers of them, if those of discrete draws are spread over their step."""
+    rng, phi, n = np.random.default_rng(2), phi_of(family)[0], 20_000
+    y = family.draw(rng, np.zeros(n, dtype=np.int64), phi[None])
+
+    def p_value(phi):
+        low = family.cdf(y - 1, phi) if domains(family)[0].whole else family.cdf(y, phi)
+        return kstest(low + np.random.default_rng(3).random(n) * (family.cdf(y, phi) - low), "uniform").pvalue
+
+    assert p_value(phi) > 1e-3
+    assert p_value(1.3 * phi) < 1e-3
+
+
+@each
+def test_a_domain_ends_at_its_bounds(family):
+    for domain in domains(family):
+        outside = [v for v in (domain.low - 1, domain.high + 1) if np.isfinite(v)] + [0.5] * domain.whole
+        assert not domain.valid(np.array(outside)).any()
+
+
+# ---------------------------------------------------------------- M-steps
+def totals(family, y, c):
+    """Sums of the statistics (Q,) of rows."""
+    return np.array([np.sum(s) for s in statistics(family, as_argument(family, y), c)])
+
+
+@having("maximise")
+def test_m_steps_climb_to_the_mode(family):
+    """Of one state: every step raises the log posterior, and no quasi-Newton step finds more where they settle."""
+    y, _ = sample(family, 60)
+    series = Series(y)
+    model = Model(family, 1, default_priors(family, 1, series))
+    found = climb(model, series, model.natural(phi_of(family)[1:], [[1.0]]), steps=3000, tolerance=1e-13)
+    assert found.converged
+    assert (np.diff(found.trace) > -1e-9).all()
+    theta = model.pack(found.parameters)
+    best = minimize(lambda x: -log_posterior(model, x, series)[0], theta + 0.01, options={"gtol": 1e-7})
+    assert found.log_posterior == pytest.approx(-best.fun, abs=1e-6)
+    np.testing.assert_allclose(log_posterior(model, theta, series)[1], 0.0, atol=1e-4)
+
+
+@having("maximise")
+def test_known_values_stay_in_an_m_step(family):
+    y, _ = sample(family, 60)
+    series, phi = Series(y), phi_of(family)[1:]
+    fixed = {family.parameters[0].name: phi[:, 0]}
+    model = Model(family, 1, default_priors(family, 1, series), fixed=fixed)
+    found = climb(model, series, model.natural(phi, [[1.0]]), steps=3000, tolerance=1e-13)
+    np.testing.assert_allclose(found.parameters.phi[:, 0], phi[:, 0])
+    if model.size:
+        np.testing.assert_allclose(log_posterior(model, model.pack(found.parameters), series)[1], 0.0, atol=1e-4)
+
+
+@having("maximise")
+def test_complete_score_is_the_sum_of_scores_and_vanishes_at_the_m_step(family):
+    (y, _), (phi, _) = sample(family), phi_of(family)
+    c = prepare(family, phi)
+    sums = totals(family, y, c)
+    each_sum = [np.sum(s) for s in score(family, as_argument(family, y), c)]
+    np.testing.assert_allclose(complete_score(family, len(y), sums, c, c), each_sum, rtol=1e-9, atol=1e-9)
+    flat = no_priors(family).emission
+    best = family.maximise(phi[None], np.array([float(len(y))]), sums[None], flat)[0]
+    assert np.abs(best - phi).max() > 0.01
+    np.testing.assert_allclose(complete_score(family, len(y), sums, c, prepare(family, best)), 0.0, atol=1e-6)
 
 
 @each

@@ -29,7 +29,8 @@ def test_demo(tmp_path):
 
 def test_warm_up_names_the_families():
     assert "poisson" in invoke("warm-up", "poisson")
-    assert kernels.of_one_column() == ["gaussian", "negative_binomial", "poisson", "student_t"]
+    assert {"gaussian", "negative_binomial", "poisson", "student_t"} <= set(kernels.of_one_column())
+    assert "multivariate_gaussian" not in kernels.of_one_column()
 
 
 def test_a_family_that_is_not_there_is_refused():

@@ -34,6 +34,7 @@ def test_covariances_there_and_back(diagonal):
     assert pickle.loads(pickle.dumps(model.family)) == model.family
     assert type(pickle.loads(pickle.dumps(model.family))) is type(model.family)
     assert repr(model.family) == f"MultivariateGaussian(3{', diagonal=True' if diagonal else ''})"
+    assert model.family != rh.MultivariateGaussian(4, diagonal)
     assert model.component_names[0] == "mean_0[0]"
 
 

@@ -3,7 +3,8 @@
 A family is one file here (or one of yours, anywhere): a ``NamedTuple`` class of its settings with
 
 * ``parameters``: the parameters of one state, as ``Parameter`` (name, support, default prior);
-* ``domain``: what its observations may be, ``REALS`` or ``COUNTS`` (one for all columns, or one a column);
+* ``domain``: what its observations may be, ``REALS``, ``POSITIVE``, ``COUNTS`` or a ``Domain`` of its own (one for all
+  columns, or one a column);
 * ``columns``: how many columns it reads (default 1; then ``y`` is one value, else a tuple of columns);
 * ``draw(rng, states, phi)``: observations (T,) or (T, D) given states (T,) and parameters phi (K, P);
 * ``constant(y)``, only if ``log_density`` leaves out terms free of phi: their value for each row of ``y``;

@@ -59,6 +59,9 @@ class MultivariateGaussian(tuple[()]):
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other)
 
+    def __ne__(self, other: object) -> bool:
+        return type(self) is not type(other)
+
     def __hash__(self) -> int:
         return hash(type(self))
 

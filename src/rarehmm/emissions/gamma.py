@@ -1,0 +1,125 @@
+"""Positive observations between exponential and bell-shaped."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import digamma, gammainc, polygamma
+
+from rarehmm.dispatch import compiled, inner
+from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
+from rarehmm.emissions.log_normal import LogNormal
+from rarehmm.priors import (
+    Gamma,
+    Prior,
+    bare,
+    best_variance,
+    check_conjugate,
+    evenness,
+    level,
+    mean_and_variance,
+    pinned,
+)
+from rarehmm.series import POSITIVE, Array, Domain, IntArray
+
+
+class GammaEmission(NamedTuple):
+    r"""Sums of waiting times: mean :math:`\mu_k`, variance :math:`\mu_k^2 / \kappa_k` with shape :math:`\kappa_k`.
+
+    .. math:: p(y \mid \mu_k, \kappa_k) = \frac{(\kappa_k / \mu_k)^{\kappa_k}}{\Gamma(\kappa_k)}
+        y^{\kappa_k - 1} e^{-\kappa_k y / \mu_k}
+
+    A factor :math:`1 / y` lives in ``constant``.
+    """
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return (
+            Parameter("mean", support="positive", prior=level),
+            Parameter("shape", support="positive", prior=evenness),
+        )
+
+    @property
+    def domain(self) -> Domain:
+        return POSITIVE
+
+    def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
+        return np.asarray(rng.gamma(phi[states, 1], (phi[:, 0] / phi[:, 1])[states]))
+
+    def constant(self, y: Array) -> Array:
+        return np.asarray(-np.log(y))
+
+    def estimate(self, y: Array, weight: Array) -> Array:
+        """Weighted mean of the observations of one state, and the shape by their variance."""
+        mean, variance = mean_and_variance(y, weight)
+        return np.array([mean, mean**2 / max(variance, 1e-6 * mean**2)])
+
+    def cdf(self, y: Array, phi: Array) -> Array:
+        """P(Y <= y) in a state with parameters phi (P,)."""
+        return np.asarray(gammainc(phi[1], y * phi[1] / phi[0]))
+
+    def heavier(self, phi: Array) -> list[tuple[Any, Array]]:
+        """A family with heavier tails, and parameters (K, P) of it with the same means and variances."""
+        s2 = np.log1p(1 / phi[:, 1])
+        return [(LogNormal(), np.column_stack([np.log(phi[:, 0]) - s2 / 2, s2]))]
+
+    def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
+        """M-step, mean first, then shape given it; a state without observations or prior stays."""
+        weight = 2 * phi[:, 1]
+        mean = pinned(best_variance(weight * sums[:, 0], weight * counts, priors[0]), priors[0])
+        mean = np.where(np.isfinite(mean) & (mean > 0), mean, phi[:, 0])
+        shape = best_shape(phi[:, 1], counts, sums[:, 1] - sums[:, 0] / mean - counts * (np.log(mean) - 1), priors[1])
+        return np.column_stack([mean, np.where(np.isfinite(shape) & (shape > 0), shape, phi[:, 1])])
+
+
+def best_shape(start: Array, count: Array, total: Array, prior: Prior) -> Array:
+    r"""Mode of a log shape (K,), where :math:`n (\log \kappa - \psi(\kappa)) + S + a / \kappa - b = 0` with
+    :math:`S = \sum \log(y / \mu) - y / \mu + 1`, by Newton steps in :math:`1 / \kappa` (Minka 2002)."""
+    prior, x = bare(prior), start
+    check_conjugate(prior, Gamma, "EM", "climb by gradients")
+    a, b = (prior.shape, prior.rate) if isinstance(prior, Gamma) else (0.0, 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for _ in range(30):
+            slope = count * (np.log(x) - digamma(x)) + total + a / x - b
+            curvature = count * (1 / x - polygamma(1, x)) - a / x**2
+            x = x / np.clip(1 + slope / (x * curvature), 0.1, 10.0)
+    return np.asarray(x)
+
+
+@inner
+def log_minus_digamma(x: float) -> float:
+    r""":math:`\log x - \psi(x)` by the recurrence up to 8 and the asymptotic series beyond."""
+    total = math.log(x)
+    while x < 8.0:
+        total += 1.0 / x
+        x += 1.0
+    q = 1.0 / (x * x)
+    series = q * (1 / 12 - q * (1 / 120 - q * (1 / 252 - q * (1 / 240 - q * (1 / 132 - q * 691 / 32760)))))
+    return total - math.log(x) + 0.5 / x + series
+
+
+@compiled(prepare, GammaEmission)
+def _(family: GammaEmission, phi: Array) -> Any:
+    mean, shape = phi[0], phi[1]
+    norm = shape * math.log(shape) - shape - math.lgamma(shape)
+    return 1.0 / mean, math.log(mean) - 1.0, shape, shape / mean, norm, log_minus_digamma(shape)
+
+
+@compiled(log_density, GammaEmission)
+def _(family: GammaEmission, y: Any, c: Any) -> Any:
+    return (np.log(y) - y * c[0] - c[1]) * c[2] + c[4]
+
+
+@compiled(score, GammaEmission)
+def _(family: GammaEmission, y: Any, c: Any) -> Any:
+    return (y * c[0] - 1.0) * c[3], np.log(y) - y * c[0] - c[1] + c[5]
+
+
+@compiled(statistics, GammaEmission)
+def _(family: GammaEmission, y: Any, c: Any) -> Any:
+    return y, np.log(y)
+
+
+@compiled(complete_score, GammaEmission)
+def _(family: GammaEmission, count: Any, sums: Any, hat: Any, c: Any) -> Any:
+    return (sums[0] * c[0] - count) * c[3], sums[1] - sums[0] * c[0] + count * (c[5] - c[1])

@@ -1,0 +1,85 @@
+"""Positive observations whose logarithms are Gaussian."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import ndtr
+
+from rarehmm.dispatch import compiled
+from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
+from rarehmm.emissions.gaussian import Gaussian
+from rarehmm.priors import Prior, log_location, log_squared_scale, mean_and_variance
+from rarehmm.series import POSITIVE, Array, Domain, IntArray
+
+
+class LogNormal(NamedTuple):
+    r"""Sizes: :math:`\log y \sim N(\mu_k, \sigma_k^2)`; a factor :math:`1 / y` of the density lives in ``constant``.
+
+    M-step and draws are those of a Gaussian.
+    """
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return (
+            Parameter("mean_log", support="real", prior=log_location),
+            Parameter("variance_log", support="positive", prior=log_squared_scale),
+        )
+
+    @property
+    def domain(self) -> Domain:
+        return POSITIVE
+
+    def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
+        return np.exp(Gaussian().draw(rng, states, phi))
+
+    def constant(self, y: Array) -> Array:
+        return np.asarray(-np.log(y))
+
+    def estimate(self, y: Array, weight: Array) -> Array:
+        """Weighted mean and variance of the logarithms of the observations of one state."""
+        return mean_and_variance(np.log(y), weight)
+
+    def cdf(self, y: Array, phi: Array) -> Array:
+        """P(Y <= y) in a state with parameters phi (P,)."""
+        return np.asarray(ndtr((np.log(y) - phi[0]) / math.sqrt(phi[1])))
+
+    def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
+        """M-step, mean first, then variance given it; a state without observations or prior stays."""
+        return Gaussian().maximise(phi, counts, sums, priors)
+
+    def conditional(
+        self, rng: np.random.Generator, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]
+    ) -> Array:
+        """A draw of the means given the old variances, then of the variances given these means."""
+        return Gaussian().conditional(rng, phi, counts, sums, priors)
+
+
+@compiled(prepare, LogNormal)
+def _(family: LogNormal, phi: Array) -> Any:
+    return phi[0], 1.0 / phi[1], -0.5 * math.log(2 * math.pi * phi[1])
+
+
+@compiled(log_density, LogNormal)
+def _(family: LogNormal, y: Any, c: Any) -> Any:
+    z = np.log(y) - c[0]
+    return c[2] - 0.5 * z * z * c[1]
+
+
+@compiled(score, LogNormal)
+def _(family: LogNormal, y: Any, c: Any) -> Any:
+    z = np.log(y) - c[0]
+    return z * c[1], 0.5 * (z * z * c[1] - 1.0) * c[1]
+
+
+@compiled(statistics, LogNormal)
+def _(family: LogNormal, y: Any, c: Any) -> Any:
+    z = np.log(y) - c[0]
+    return z, z * z
+
+
+@compiled(complete_score, LogNormal)
+def _(family: LogNormal, count: Any, sums: Any, hat: Any, c: Any) -> Any:
+    shift = c[0] - hat[0]
+    squares = sums[1] - 2.0 * shift * sums[0] + shift * shift * count
+    return (sums[0] - shift * count) * c[1], 0.5 * (squares * c[1] - count) * c[1]

@@ -1,0 +1,119 @@
+"""Directions."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import i0e, i1e
+from scipy.stats import vonmises
+
+from rarehmm.dispatch import compiled, inner
+from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
+from rarehmm.lanes import lanewise
+from rarehmm.priors import Prior, best_natural, concentration
+from rarehmm.series import ANGLES, Array, Domain, IntArray
+
+cosine, sine = lanewise(math.cos), lanewise(math.sin)
+
+
+class VonMises(NamedTuple):
+    r"""Angles around a direction :math:`\mu_k` with concentration :math:`\kappa_k`, by the vector of both,
+    :math:`(a_k, b_k) = \kappa_k (\cos \mu_k, \sin \mu_k)`.
+
+    .. math:: p(y \mid a_k, b_k) = e^{a_k \cos y + b_k \sin y} / 2 \pi I_0(\kappa_k), \quad -\pi \le y \le \pi
+
+    Unlike a direction, which is the same one a turn further on and none at all where :math:`\kappa_k = 0`, the vector
+    is another one for each law, and no angle is a special one.  ``polar`` has direction and concentration.
+    """
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return tuple(Parameter(name, support="real", prior=concentration) for name in ("cosine", "sine"))
+
+    @property
+    def domain(self) -> Domain:
+        return ANGLES
+
+    def polar(self, phi: Array) -> tuple[Array, Array]:
+        """Directions (...,) and concentrations (...,) of parameters (..., 2)."""
+        return np.arctan2(phi[..., 1], phi[..., 0]), np.hypot(phi[..., 0], phi[..., 1])
+
+    def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
+        direction, kappa = self.polar(phi)
+        return np.asarray(rng.vonmises(direction[states], kappa[states]))
+
+    def estimate(self, y: Array, weight: Array) -> Array:
+        """From the weighted mean of the unit vectors of the angles of one state."""
+        return nearly(np.average([np.cos(y), np.sin(y)], axis=1, weights=weight))
+
+    def cdf(self, y: Array, phi: Array) -> Array:
+        """P(Y <= y), from -pi on, in a state with parameters phi (P,)."""
+        direction, kappa = self.polar(phi)
+        return np.asarray(vonmises.cdf(y - direction, kappa) - vonmises.cdf(-math.pi - direction, kappa))
+
+    def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
+        """M-step."""
+        start = nearly(sums / np.maximum(counts, 1e-300)[:, None])
+        return best_natural(start, counts, sums, moments, priors)
+
+
+def nearly(mean: Array) -> Array:
+    r"""Parameters (..., 2) for which cosine and sine have about these means: :math:`\kappa = R (2 - R^2) / (1 - R^2)`,
+    at most a million (Banerjee et al. 2005)."""
+    square = (mean**2).sum(-1, keepdims=True)
+    return np.asarray(mean * (2 - square) / np.maximum(1 - square, 1e-6))
+
+
+def moments(phi: Array) -> tuple[Array, Array]:
+    """Mean (K, 2) and covariance (K, 2, 2) of cosine and sine."""
+    kappa = np.maximum(np.hypot(*phi.T), 1e-8)[:, None]
+    unit, length = phi / kappa, i1e(kappa) / i0e(kappa)
+    across = length / kappa
+    along = 1 - length**2 - across
+    both = unit[:, :, None] * unit[:, None, :]
+    return length * unit, across[..., None] * (np.eye(2) - both) + along[..., None] * both
+
+
+@inner
+def bessel(x: float) -> tuple[float, float]:
+    r""":math:`\log I_0(x)` and :math:`I_1(x) / x I_0(x)`, by the series in x, or in 1/x from 50 on."""
+    zero, one, a, b = 1.0, 1.0, 1.0, 1.0
+    if x < 50.0:
+        for k in range(1, 100):
+            a *= 0.25 * x * x / (k * k)
+            b *= 0.25 * x * x / (k * (k + 1))
+            zero += a
+            one += b
+        return math.log(zero), 0.5 * one / zero
+    for k in range(1, 13):
+        a *= (2 * k - 1) ** 2 / (8.0 * k * x)
+        b *= ((2 * k - 1) ** 2 - 4) / (8.0 * k * x)
+        zero += a
+        one += b
+    return x - 0.5 * math.log(2 * math.pi * x) + math.log(zero), one / (x * zero)
+
+
+@compiled(prepare, VonMises)
+def _(family: VonMises, phi: Array) -> Any:
+    size, ratio = bessel(math.sqrt(phi[0] * phi[0] + phi[1] * phi[1]))
+    return phi[0], phi[1], -size - math.log(2 * math.pi), ratio * phi[0], ratio * phi[1]
+
+
+@compiled(log_density, VonMises)
+def _(family: VonMises, y: Any, c: Any) -> Any:
+    return cosine(y) * c[0] + sine(y) * c[1] + c[2]
+
+
+@compiled(score, VonMises)
+def _(family: VonMises, y: Any, c: Any) -> Any:
+    return cosine(y) - c[3], sine(y) - c[4]
+
+
+@compiled(statistics, VonMises)
+def _(family: VonMises, y: Any, c: Any) -> Any:
+    return cosine(y), sine(y)
+
+
+@compiled(complete_score, VonMises)
+def _(family: VonMises, count: Any, sums: Any, hat: Any, c: Any) -> Any:
+    return sums[0] - count * c[3], sums[1] - count * c[4]

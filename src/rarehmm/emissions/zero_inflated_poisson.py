@@ -1,0 +1,90 @@
+"""Poisson counts with too many zeros."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import expit, gammaln, logit, pdtr
+
+from rarehmm.dispatch import compiled
+from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
+from rarehmm.priors import Normal, Prior, best_log_odds, best_rate, rate
+from rarehmm.series import COUNTS, Array, Domain, IntArray
+
+
+class ZeroInflatedPoisson(NamedTuple):
+    r"""Nothing with probability :math:`\pi_k = e^{\eta_k} / (1 + e^{\eta_k})`, else a Poisson count of rate
+    :math:`\lambda_k`.
+
+    .. math:: p(y \mid \lambda_k, \eta_k) = \pi_k 1_{y = 0} + (1 - \pi_k) \lambda_k^y e^{-\lambda_k} / y!
+
+    The :math:`y!` lives in ``constant``; :math:`\eta` is the parameter ``zero_log_odds``.
+    """
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return (
+            Parameter("rate", support="positive", prior=rate),
+            Parameter("zero_log_odds", support="real", prior=Normal(0.0, 2.5**2)),
+        )
+
+    @property
+    def domain(self) -> Domain:
+        return COUNTS
+
+    def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
+        counts = rng.poisson(phi[states, 0])
+        return np.where(rng.random(len(states)) < expit(phi[:, 1])[states], 0.0, counts)
+
+    def constant(self, y: Array) -> Array:
+        return np.asarray(-gammaln(y + 1.0))
+
+    def estimate(self, y: Array, weight: Array) -> Array:
+        r"""By the weighted mean m and variance v of one state: :math:`\lambda = m + v / m - 1`, :math:`\pi = 1 - m /
+        \lambda`, between 1 % and 99 %."""
+        mean = np.average(y, weights=weight)
+        spread = np.average((y - mean) ** 2, weights=weight) / mean if mean > 0 else 0.0
+        lam = mean + max(spread - 1, 0.0)
+        return np.array([lam, logit(np.clip(1 - mean / lam if lam > 0 else 0.5, 0.01, 0.99))])
+
+    def cdf(self, y: Array, phi: Array) -> Array:
+        """P(Y <= y) in a state with parameters phi (P,)."""
+        return np.where(y < 0, 0.0, expit(phi[1]) + expit(-phi[1]) * pdtr(np.maximum(y, 0.0), phi[0]))
+
+    def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
+        """M-step, given how many zeros are expected to be no Poisson count."""
+        zeros, total = sums.T
+        lam = best_rate(total, counts - zeros, priors[0])
+        odds = best_log_odds(np.column_stack([counts - zeros, zeros]), priors[1:])
+        return np.column_stack([np.where(np.isfinite(lam) & (lam > 0), lam, phi[:, 0]), odds])
+
+
+@compiled(prepare, ZeroInflatedPoisson)
+def _(family: ZeroInflatedPoisson, phi: Array) -> Any:
+    lam, eta = phi[0], phi[1]
+    size = math.log1p(math.exp(-abs(eta)))
+    none, some = min(eta, 0.0) - size, -max(eta, 0.0) - size  # log pi, log(1 - pi)
+    high, low = max(none, some - lam), min(none, some - lam)
+    zero = high + math.log1p(math.exp(low - high))
+    return lam, math.log(lam), 1.0 / lam, some, zero, math.exp(none - zero), math.exp(none)
+
+
+@compiled(log_density, ZeroInflatedPoisson)
+def _(family: ZeroInflatedPoisson, y: Any, c: Any) -> Any:
+    return np.where(y == 0.0, c[4], y * c[1] - c[0] + c[3])
+
+
+@compiled(score, ZeroInflatedPoisson)
+def _(family: ZeroInflatedPoisson, y: Any, c: Any) -> Any:
+    u = np.where(y == 0.0, c[5], 0.0)
+    return y * c[2] - 1.0 + u, u - c[6]
+
+
+@compiled(statistics, ZeroInflatedPoisson)
+def _(family: ZeroInflatedPoisson, y: Any, c: Any) -> Any:
+    return np.where(y == 0.0, c[5], 0.0), y  # probability that it is no Poisson count, given y
+
+
+@compiled(complete_score, ZeroInflatedPoisson)
+def _(family: ZeroInflatedPoisson, count: Any, sums: Any, hat: Any, c: Any) -> Any:
+    return sums[1] * c[2] - count + sums[0], sums[0] - count * c[6]

@@ -1,0 +1,134 @@
+"""Each family of the folder on a series with a rare state: gradients, finding, names, and two samplers that agree."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy import special
+
+import rarehmm as rh
+from rarehmm.emissions import families
+from rarehmm.emissions.gamma import log_minus_digamma
+from rarehmm.emissions.von_mises import bessel, moments
+from rarehmm.gradients import window_gradients
+from rarehmm.labels import from_labels
+from rarehmm.series import POSITIVE
+from rarehmm.windows import Windows
+
+TRANSITION = [[0.995, 0.005], [0.1, 0.9]]  # the second state holds one observation in 21
+CASES = {
+    "exponential": {"mean": [1.0, 15.0]},
+    "log_normal": {"mean_log": [0.0, 2.5], "variance_log": [0.5, 0.3]},
+    "gamma": {"mean": [1.0, 6.0], "shape": [2.0, 4.0]},
+    "bernoulli": {"log_odds": [-3.0, 2.0]},
+    "categorical": {"log_odds_1": [-1.0, 0.5], "log_odds_2": [-3.0, 2.0]},
+    "zero_inflated_poisson": {"rate": [2.0, 15.0], "zero_log_odds": [-0.5, -1.5]},
+    "von_mises": {"cosine": [-2.0, 0.5], "sine": [0.5, 8.0]},
+}
+each = pytest.mark.parametrize("name", CASES)
+
+
+def simulated(name, T):
+    """Model with default priors, true parameters, series and states."""
+    family = families()[name]()
+    free = rh.Model(family, 2, rh.no_priors(family))
+    truth = free.parameters(TRANSITION, **CASES[name])
+    y, states = rh.simulate(np.random.default_rng(1), free, truth, T)
+    series = rh.Series(y)
+    return rh.Model(family, 2, rh.default_priors(family, 2, series)), truth, series, states
+
+
+@each
+def test_windows_with_a_buffer_of_everything_add_up_to_the_gradient(name):
+    model, truth, series, _ = simulated(name, 150)
+    theta = model.pack(truth)
+    total = window_gradients(model, theta, series, Windows(series, 2, 150)).sum(0)
+    exact = rh.log_posterior(model, theta, series)[1] - model.log_prior_gradient(theta)
+    np.testing.assert_allclose(total, exact, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("units", [1e-6, 1e6])
+@pytest.mark.parametrize("name", [n for n in CASES if families()[n]().domain is POSITIVE])
+def test_default_priors_know_no_units(name, units):
+    """In other units, the same point has the same gradient."""
+    model, truth, series, _ = simulated(name, 150)
+    scaled = rh.Series(units * series.read(0, len(series)))
+    other = rh.Model(model.family, 2, rh.default_priors(model.family, 2, scaled))
+    phi = truth.phi.copy()
+    phi[:, 0] = phi[:, 0] * units if model.as_logs[0] else phi[:, 0] + np.log(units)
+    points = (model, truth.phi, series), (other, phi, scaled)
+    slopes = [rh.log_posterior(m, m.pack(m.natural(p, TRANSITION)), s)[1] for m, p, s in points]
+    np.testing.assert_allclose(*slopes, rtol=1e-6, atol=1e-6)
+    labels = (series.read(0, len(series))[:, 0] > 3).astype(int)
+    starts = [from_labels(m, s, labels) for m, _, s in points]
+    np.testing.assert_allclose(starts[0].phi[:, 1:], starts[1].phi[:, 1:], rtol=1e-6)
+
+
+@pytest.mark.parametrize("x", [1e-9, 0.3, 7.9, 8.1, 49.9, 50.1, 1e3, 1e8])
+def test_special_functions_are_those_of_scipy(x):
+    assert log_minus_digamma(x) == pytest.approx(float(np.log(x) - special.digamma(x)), rel=1e-12, abs=1e-16 * x)
+    size, ratio = bessel(x)
+    assert size == pytest.approx(float(np.log(special.i0e(x)) + x), rel=1e-13, abs=1e-15)
+    assert ratio == pytest.approx(float(special.i1e(x) / special.i0e(x) / x), rel=1e-13)
+
+
+@pytest.mark.parametrize("kappa", [0.0, 0.3, 30.0, 3000.0])
+def test_moments_of_directions_are_the_slopes_of_the_normaliser(kappa):
+    phi, h = kappa * np.array([[0.6, 0.8]]), 1e-4
+    mean, covariance = moments(phi)
+    steps = h * np.eye(2)
+    sizes = np.array([[bessel(float(np.hypot(*(phi[0] + s * e))))[0] for s in (1, -1)] for e in steps])
+    np.testing.assert_allclose(mean[0], (sizes[:, 0] - sizes[:, 1]) / (2 * h), rtol=1e-6, atol=1e-7)
+    slopes = np.array([(moments(phi + e)[0] - moments(phi - e)[0])[0] / (2 * h) for e in steps])
+    np.testing.assert_allclose(covariance[0], slopes, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.jit
+def test_there_may_be_more_states_than_categories():
+    rng = np.random.default_rng(5)
+    states = np.repeat([0, 1, 0, 2, 1, 0, 1, 0], [900, 700, 800, 60, 600, 900, 800, 700])
+    y = (rng.random(len(states)) < np.array([0.05, 0.4, 0.95])[states]).astype(float)
+    hmm = rh.RareHMM(3, emission="bernoulli", method="map", verbose=0).fit(y)
+    share = 1 / (1 + np.exp(-hmm.means_[:, 0]))
+    np.testing.assert_allclose(share, [0.05, 0.4, 0.95], atol=0.07)
+    assert np.mean(hmm.predict(y) == states) > 0.95
+
+
+def test_another_number_of_categories_needs_an_instance():
+    with pytest.raises(ValueError, match=r"y\[1\] is 3; Categorical3 takes whole numbers from 0 to 2"):
+        rh.RareHMM(2, emission="categorical", verbose=0).fit([0, 3, 1, 2, 0])
+    with pytest.raises(ValueError, match="n is 1; a whole number of categories from 2"):
+        rh.Categorical(1)
+    same = pickle.loads(pickle.dumps(rh.Categorical(4)))
+    assert same == rh.Categorical(4) != rh.Categorical(5)
+    assert repr(same) == "Categorical(4)"
+    assert len({same, rh.Categorical(4)}) == 1
+
+
+@pytest.mark.jit
+@each
+def test_the_rare_state_is_found_and_named(name):
+    _, _, series, states = simulated(name, 3000)
+    y = series.read(0, len(series))[:, 0]
+    hmm = rh.RareHMM(2, emission=name, n_draws=200, verbose=0, rare_share=0.2).fit(y)
+    assert hmm.rare_states_.tolist() == [1]
+    found = hmm.predict(y)
+    assert np.mean(found[states == 1] == 1) > 0.8
+    table = hmm.summary()
+    for parameter, values in CASES[name].items():
+        for k, value in enumerate(values):
+            row = table.loc[f"{parameter}[{k}]"]
+            assert abs(row["mean"] - value) < 4 * row["sd"]
+    assert hmm.check(y).good
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize("name", [n for n in CASES if hasattr(families()[n], "conditional")])
+def test_gibbs_sampling_agrees(name):
+    model, truth, series, _ = simulated(name, 3000)
+    draws = rh.gibbs(np.random.default_rng(2), model, series, truth, 3000)[300:]
+    batches = draws.reshape(30, -1, draws.shape[1]).mean(1)
+    found = rh.infer(np.random.default_rng(3), model, series, start=truth, wanted=2000)
+    theta = model.pack_all(*found.mode.model.unpack_all(np.concatenate(found.theta)))
+    error = np.hypot(batches.std(0) / np.sqrt(30), theta.std(0) / np.sqrt(2000))
+    assert np.abs((batches.mean(0) - theta.mean(0)) / error).max() < 4.5
