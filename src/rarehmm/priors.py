@@ -304,7 +304,7 @@ def evenness(summary: Summary) -> Gamma:
 
 
 def log_odds(summary: Summary) -> Normal:
-    """Centred at the overall log odds of 1: probabilities from a hundredth to a hundred times as likely."""
+    """Centred at the overall log odds of 1; two standard deviations are odds a hundred times larger or smaller."""
     return Normal(math.log(summary.mean / (1 - summary.mean)), 2.5**2)
 
 

@@ -128,7 +128,7 @@ def test_counts_have_no_variances():
     ("use", "words"),
     [
         (lambda: rh.RareHMM().predict([1.0, 2.0]), "not fitted yet; call fit first"),
-        (lambda: rh.RareHMM(emission="gausian").fit(bursts()), "emission is 'gausian'; it must be one of gaussian"),
+        (lambda: rh.RareHMM(emission="gausian").fit(bursts()), "emission is 'gausian'; it must be one of bernoulli, "),
         (lambda: rh.RareHMM(method="magic").fit(bursts()), "method is 'magic'"),
         (lambda: rh.RareHMM(2).fit(bursts(), [2000, 4000]), "pass them by name: lengths="),
     ],

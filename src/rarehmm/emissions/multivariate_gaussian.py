@@ -127,7 +127,8 @@ class MultivariateGaussian(tuple[()]):
         for i in range(1, 1 if self.diagonal else self.columns):  # least squares: rows may be few, columns copies
             slopes.append(np.linalg.lstsq(covariance[:i, :i], covariance[i, :i])[0])
             residual[i] -= slopes[-1] @ covariance[i, :i]
-        return np.concatenate([mean, np.maximum(residual, 0.0), *slopes])
+        least = 1e-9 * np.diag(covariance)  # copies have no noise of their own
+        return np.concatenate([mean, np.maximum(residual, least), *slopes])
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
         """M-step: means, then slopes, then residual variances, each given the others."""
