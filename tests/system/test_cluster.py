@@ -124,29 +124,25 @@ def killed_once(block, marker):
     return block
 
 
-def test_a_worker_that_is_killed_and_one_that_is_added(y, expected, tmp_path, monkeypatch):
+def test_a_worker_that_is_killed_and_one_that_is_added(y, expected, tmp_path, monkeypatch, cluster, client):
     """In the middle of a pass; the answer is the same."""
     monkeypatch.setattr("rarehmm.workers.SPAN", 20_000)
     marker, stages = tmp_path / "killed", []
     data = da.from_array(y, chunks=25_000).map_blocks(killed_once, str(marker), dtype=float)
     marker.touch()  # not before the second pass: what is read here would end the test
-    with (
-        LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0") as cluster,
-        Client(cluster) as client,
-    ):
-        series = rh.Series(data, memory_limit=LIMIT, executor=client)
+    series = rh.Series(data, memory_limit=LIMIT, executor=client)
 
-        def watch(stage, done, total):
-            if stage not in stages:
-                stages.append(stage)
-                if stage.startswith("pass 1"):
-                    marker.unlink()
-                if stage.startswith("pass 3"):
-                    cluster.scale(2)
+    def watch(stage, done, total):
+        if stage not in stages:
+            stages.append(stage)
+            if stage.startswith("pass 1"):
+                marker.unlink()
+            if stage.startswith("pass 3"):
+                cluster.scale(3)
 
-        model = rh.Model(rh.Gaussian(), 2, rh.default_priors(rh.Gaussian(), 2, series))
-        found = infer(np.random.default_rng(1), model, series, wanted=100, watch=watch).theta
-        client.wait_for_workers(2, timeout=60)
+    model = rh.Model(rh.Gaussian(), 2, rh.default_priors(rh.Gaussian(), 2, series))
+    found = infer(np.random.default_rng(1), model, series, wanted=100, watch=watch).theta
+    client.wait_for_workers(3, timeout=60)
     assert marker.exists()
     assert {"pass 1 over all data", "pass 3 over all data"} <= set(stages)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
