@@ -32,7 +32,8 @@ types: $(VENV)/ready
 	$(BIN)/mypy
 
 unit: $(VENV)/ready
-	$(BIN)/pytest -n auto --dist loadfile
+	$(BIN)/pytest -n auto --dist loadfile -m "not cluster"
+	$(BIN)/pytest -m cluster
 
 nojit: $(VENV)/ready  ## the same tests on small inputs without the compiler, with line coverage of src
 	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -n auto --dist loadfile -m "not jit" --cov --cov-report=term-missing:skip-covered

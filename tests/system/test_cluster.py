@@ -18,7 +18,7 @@ import rarehmm as rh
 from rarehmm.inference import infer
 from rarehmm.passes import log_posterior
 
-pytestmark = pytest.mark.jit
+pytestmark = [pytest.mark.jit, pytest.mark.cluster]
 T, LIMIT = 100_000, "4MB"
 
 
