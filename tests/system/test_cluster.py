@@ -1,7 +1,6 @@
 """Series longer than memory and clusters: whatever holds the data and whoever does the work, the answer is the same."""
 
 import os
-import signal
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 
@@ -12,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 from dask.distributed import Client, LocalCluster
+from deadly import killed_once
 from small_models import model_of
 
 import rarehmm as rh
@@ -114,14 +114,6 @@ def test_the_estimator_takes_a_client(y, client):
     assert hmm.rare_states_.tolist() == [1]
     with pytest.raises(ValueError, match="both client and executor"):
         hmm.fit(y, client=client, executor=client)
-
-
-def killed_once(block, marker):
-    """A chunk whose first reading ends its worker."""
-    if block.size and not os.path.exists(marker):
-        with open(marker, "w"):
-            os.kill(os.getpid(), signal.SIGKILL)
-    return block
 
 
 def test_a_worker_that_is_killed_and_one_that_is_added(y, expected, tmp_path, monkeypatch, cluster, client):
