@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 from detection import DATA, TRAIN, solar
+from machine import cpu
 from peers import TOOLS
 
 import rarehmm as rh
@@ -149,11 +150,6 @@ def lines_of(function):
 
 
 # ---------------------------------------------------------------- report
-def cpu():
-    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
 def machine():
     tools = ("rarehmm", "hmmlearn", "dynamax", "numpyro", "jax", "numba", "numpy", "scikit-learn")
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in tools)

@@ -24,6 +24,7 @@ import numba
 import numpy as np
 from dynamax.hidden_markov_model import hmm_smoother
 from hmmlearn.hmm import GaussianHMM
+from machine import cpu
 
 import rarehmm as rh
 
@@ -139,11 +140,6 @@ print(status("VmHWM") - before)
 def memory():
     """Growth of the peak resident memory in MB by a full gradient at T = 1e7, door included."""
     return float(subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True).stdout)
-
-
-def cpu():
-    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def report(data):

@@ -27,6 +27,7 @@ from rarehmm.kernels.chain import Room, Target, estimates, run_chain
 from rarehmm.kernels.messages import Point, group, zeros
 from rarehmm.mode import Mode
 from rarehmm.model import Model
+from rarehmm.passes import n_summed
 from rarehmm.points import bare_target, empty_point
 from rarehmm.pool import Pool
 from rarehmm.samplers import DivergedError, Divergence, check_sampler, first_memory, noise_rows
@@ -336,4 +337,4 @@ def workspace(model: Model, pool: Pool) -> tuple[Point, Any, Room]:
     left, pull, pairs = np.empty((3, K, K))
     frozen, vectors = np.empty(pool.statistics.shape[1]), np.empty((2, len(model.vector)))
     room = Room(p, a, scale, top, b, pb, np.empty(K), left, np.empty((2, K)), pull, pairs, frozen, vectors)
-    return point, zeros(K, P, 0)[1], room
+    return point, zeros(K, P, n_summed(model.family))[1], room

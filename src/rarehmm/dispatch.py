@@ -88,6 +88,11 @@ def inner(function: Callable[..., Any]) -> Callable[..., Any]:
     return cast(Callable[..., Any], numba.njit(nogil=True, **INLINE)(function))
 
 
+def aside(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A part of kernels that is rarely needed: called where it is, and compiled once, not at every place."""
+    return cast(Callable[..., Any], numba.njit(nogil=True, no_cpython_wrapper=True, **OPTIONS)(function))
+
+
 def generic(stub: Callable[..., Any]) -> Any:
     """Turn a stub into a function whose implementation depends on the type of its first argument.
 

@@ -6,14 +6,14 @@ series so short that windows gain nothing.
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from rarehmm.checks import check_generator, check_whole, warn_interrupted
 from rarehmm.em import SMALLEST, rows
-from rarehmm.emissions import prepare, statistics
+from rarehmm.emissions import prepare, statistics, there
 from rarehmm.kernels.sequential import draw_path_back
 from rarehmm.lanes import LANES
 from rarehmm.mode import Mode
@@ -88,7 +88,7 @@ def draw_parameters(
 ) -> Parameters:
     """New parameters from their law given the series and its states."""
     family: Any = model.family
-    counts, sums = state_statistics(model, old.phi, series, path)
+    counts, sums = state_statistics(rng, model, old.phi, series, path)
     phi = model.known.in_phi(family.conditional(rng, old.phi, counts, sums, model.pinned_priors))
     fresh = begins(series, 0, len(series))
     pairs = transition_counts(path, fresh, model.n_states)
@@ -99,16 +99,19 @@ def draw_parameters(
     return new if accepts(rng, old.start, new.start, path[fresh]) else old._replace(phi=phi)
 
 
-def state_statistics(model: Model, phi: Array, series: Series, path: IntArray) -> tuple[Array, Array]:
-    """Observations of each state (K,) and sums of its statistics (K, Q), centred at ``phi``; missing ones left out."""
-    K = model.n_states
+def state_statistics(
+    rng: np.random.Generator, model: Model, phi: Array, series: Series, path: IntArray
+) -> tuple[Array, Array]:
+    """Observations of each state (K,) and sums of its statistics (K, Q), centred at ``phi``; missing ones left out, or
+    drawn where only some columns of a row are missing."""
+    K, family = model.n_states, cast(Any, model.family)
     constants = [prepare(model.family, row) for row in phi]
     counts, sums = np.zeros(K), []
     for first, y in series.strides():
-        x = np.where(np.isnan(y).any(1), -1, path[first : first + len(y)])
+        x = np.where(there(family, y), path[first : first + len(y)], -1)
         for k, c in enumerate(constants):
-            mine = x == k
-            value = tuple(column[mine] for column in y.T)
+            mine = y[x == k]
+            value = tuple((family.complete(rng, mine, phi[k]) if hasattr(family, "complete") else mine).T)
             counts[k] += len(value[0])
             found = statistics(model.family, value if len(value) > 1 else value[0], c)
             sums.append([np.broadcast_to(s, len(value[0])).sum() for s in found])

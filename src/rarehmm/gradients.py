@@ -77,7 +77,7 @@ def window_sums(
     model.check(series)
     point, ends = prepared(model, parameters), messages or cold(windows, parameters)
     (K, P), N, n = parameters.phi.shape, windows.count, windows.length + 2 * windows.buffer
-    Q = n_statistics(model, point)
+    Q = n_statistics(model.family)
     out = WindowSums(np.empty((N, K, P)), np.empty((N, K, K)), np.empty((N, K)), np.empty((N, K)), np.empty((N, K, Q)))
     every = np.arange(N)
     places = blocks.Blocks(*windows.place(every), windows.weights[windows.sequence(every)])

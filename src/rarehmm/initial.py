@@ -22,7 +22,7 @@ from scipy.optimize import linear_sum_assignment
 
 from rarehmm.blocks import Chunk, evenly, over, rows_at
 from rarehmm.em import Climb, em_steps
-from rarehmm.emissions import columns, domains
+from rarehmm.emissions import columns, domains, there
 from rarehmm.labels import all_rows, clusters, from_labels, kmeans_labels
 from rarehmm.model import Model, Parameters
 from rarehmm.passes import decode, expectations, log_likelihood, predictive_log_density
@@ -236,7 +236,7 @@ class Surprising:
     fit: Parameters
 
     def __call__(self, y: Array, lengths: IntArray) -> tuple[IntArray, Array]:
-        if np.isnan(y).any(1).all():
+        if not there(self.model.family, y).any():
             return np.empty(0, dtype=np.int64), np.empty(0)
         values = surprises(self.model, self.fit, Series(y, lengths), 1)
         places = largest(values, PLACES)
@@ -254,7 +254,7 @@ def surprises(model: Model, fit: Parameters, series: Series, threads: int | None
     """Minus the log density (T,) of each observation given those before it; least where it is missing."""
     out = -predictive_log_density(model, fit, series, threads=threads)
     for first, y in series.strides():
-        out[first : first + len(y)][np.isnan(y).any(1)] = -np.inf
+        out[first : first + len(y)][~there(model.family, y)] = -np.inf
     return out
 
 

@@ -105,9 +105,13 @@ def spaced(values: Array, sample: int | None) -> Array:
 
 
 def all_rows(series: Series) -> tuple[Array, BoolArray]:
-    """All observations (T, D), and which of them are there (T,)."""
+    """All observations (T, D), and which of them are there (T,); where only some columns are, the others' medians are
+    put in: labels are a start, no more."""
     y = np.concatenate([rows for _, rows in series.strides()])
-    return y, ~np.isnan(y).any(1)
+    seen = ~np.isnan(y).all(1)
+    if np.isnan(y[seen]).any():
+        y[seen] = np.where(np.isnan(y[seen]), np.nanquantile(y[seen], 0.5, axis=0, method="nearest"), y[seen])
+    return y, seen
 
 
 def kmeans_labels(series: Series, K: int, sample: int | None = None) -> IntArray:

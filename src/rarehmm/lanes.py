@@ -172,6 +172,90 @@ def take(context: Any, template: Any, array: Any, row: Any) -> Any:
     return kind(template, array, row), code
 
 
+class RowType(types.Type):
+    """Numba type of ``count`` Lanes, or numbers, one after the other in memory: it has items and a length.
+
+    For what is too many for a tuple.  A bare address: whoever has an array's row must hold the array, but counting
+    references, as numba does for views of arrays, would cost more than the arithmetic on a row of eight.
+    """
+
+    def __init__(self, count: int, element: Any = lanes_type) -> None:
+        self.count, self.element = count, element
+        super().__init__(f"row{count}of{element}")
+
+
+@register_model(RowType)
+class _RowModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, (DOUBLES if kind.element is lanes_type else DOUBLE).as_pointer())
+
+
+def row_of(count: int) -> Any:
+    """A function of (array, index): the row array[*index, 0], ..., array[*index, count - 1]."""
+    kind = RowType(count)
+
+    @intrinsic
+    def function(context: Any, array: Any, index: Any) -> Any:
+        def code(c: Any, b: Any, s: Any, a: Any) -> Any:
+            return _pointer(c, b, s.args[0], a[0], [*cgutils.unpack_tuple(b, a[1]), ir.Constant(INT, 0)])
+
+        return kind(array, index), code
+
+    return function
+
+
+@intrinsic
+def numbers(context: Any, array: Any, k: Any) -> Any:
+    """The row array[k] of a C-contiguous array of numbers."""
+
+    def code(c: Any, b: Any, s: Any, a: Any) -> Any:
+        view = c.make_array(s.args[0])(c, b, a[0])
+        return cgutils.get_item_pointer(c, b, s.args[0], view, [a[1], ir.Constant(INT, 0)])
+
+    return RowType(0, types.float64)(array, types.int64), code
+
+
+@intrinsic
+def _row_get(context: Any, row: Any, i: Any) -> Any:
+    def code(c: Any, b: Any, s: Any, a: Any) -> Any:
+        out = b.load(b.gep(a[0], [a[1]]))
+        out.align = 8
+        return out
+
+    return row.element(row, types.int64), code
+
+
+@intrinsic
+def _row_set(context: Any, row: Any, i: Any, value: Any) -> Any:
+    def code(c: Any, b: Any, s: Any, a: Any) -> Any:
+        b.store(a[2], b.gep(a[0], [a[1]]), align=8)
+        return c.get_dummy_value()
+
+    return types.void(row, types.int64, row.element), code
+
+
+def _is_row(implementation: Any) -> Any:
+    return lambda row, *rest: implementation if isinstance(row, RowType) else None
+
+
+def _get_item(row: Any, i: Any) -> Any:
+    return _row_get(row, i)
+
+
+def _set_item(row: Any, i: Any, value: Any) -> Any:
+    _row_set(row, i, value)
+
+
+def _length(row: Any) -> Any:
+    count = getattr(row, "count", 0)
+    return (lambda row: count) if isinstance(row, RowType) else None
+
+
+specialise(operator.getitem, _get_item, _is_row(_get_item))
+specialise(operator.setitem, _set_item, _is_row(_set_item))
+specialise(len, lambda row: 0, _length)
+
+
 # ---------------------------------------------------------------- from floats and to floats
 @intrinsic
 def splat(context: Any, x: Any) -> Any:
@@ -196,6 +280,27 @@ def lane_sum(context: Any, x: Any) -> Any:
         return b.call(f, [ir.Constant(DOUBLE, -0.0), a[0]], fastmath=["reassoc"])
 
     return types.float64(lanes_type), code
+
+
+def any_lane(mask: Any) -> Any:
+    """Whether a mask, or an array of truth values, is true somewhere."""
+    return np.any(mask)
+
+
+@intrinsic
+def _any(context: Any, mask: Any) -> Any:
+    def code(c: Any, b: Any, s: Any, a: Any) -> Any:
+        bits = ir.IntType(LANES)
+        return b.icmp_unsigned("!=", b.bitcast(a[0], bits), ir.Constant(bits, 0))
+
+    return types.boolean(mask_type), code
+
+
+def _any_lane(mask: Any) -> Any:
+    return _any(mask)
+
+
+specialise(any_lane, any_lane, lambda mask: _any_lane if mask is mask_type else None)
 
 
 @intrinsic
@@ -258,12 +363,16 @@ def _split(context: Any, x: Any) -> Any:
 
 
 @intrinsic
-def _get(context: Any, x: Any, i: Any) -> Any:
-    return types.float64(lanes_type, types.int64), lambda c, b, s, a: b.extract_element(a[0], a[1])
+def lane(context: Any, x: Any, i: Any) -> Any:
+    """Lane i of x; a number is the same in all."""
+    if x is lanes_type:
+        return types.float64(lanes_type, types.int64), lambda c, b, s, a: b.extract_element(a[0], a[1])
+    return types.float64(types.float64, types.int64), lambda c, b, s, a: a[0]
 
 
 @intrinsic
-def _put(context: Any, x: Any, i: Any, value: Any) -> Any:
+def with_lane(context: Any, x: Any, i: Any, value: Any) -> Any:
+    """x with another value in lane i."""
     return lanes_type(lanes_type, types.int64, types.float64), lambda c, b, s, a: b.insert_element(a[0], a[2], a[1])
 
 
@@ -280,7 +389,7 @@ def lanewise(scalar: Callable[[float], float]) -> Any:
     def each(x: Any) -> Any:
         out = x
         for i in range(LANES):
-            out = _put(out, i, scalar(_get(x, i)))
+            out = with_lane(out, i, scalar(lane(x, i)))
         return out
 
     specialise(plain, one, lambda kind: each if kind is lanes_type else one)
@@ -312,6 +421,18 @@ def tuple_of(count: int, entry: Callable[..., Any]) -> Any:
     return plain
 
 
+def blank(count: int) -> Any:
+    """Room for as many values: a list, whatever these are; inside kernels an array."""
+    return [0.0] * count
+
+
+def _blank(count: int) -> Any:
+    return np.empty(count)
+
+
+specialise(blank, blank, lambda count: _blank)
+
+
 # ---------------------------------------------------------------- without the JIT: the same names on arrays
 def _plain_load(array: Array, index: Any) -> Any:
     return array[index].copy()
@@ -329,8 +450,23 @@ def _plain_splat(x: float) -> Array:
     return np.full(LANES, x)
 
 
+def _plain_row_of(count: int) -> Any:
+    return lambda array, index: array[index]
+
+
+def _plain_lane(x: Any, i: int) -> Any:
+    return x[i] if np.ndim(x) else x
+
+
+def _plain_with_lane(x: Array, i: int, value: float) -> Array:
+    out = x.copy()
+    out[i] = value
+    return out
+
+
 if not JIT:
     load, store, take, splat, lane_sum = _plain_load, _plain_store, _plain_take, _plain_splat, np.sum
+    row_of, lane, with_lane = _plain_row_of, _plain_lane, _plain_with_lane
 
 
 # ---------------------------------------------------------------- exp and log

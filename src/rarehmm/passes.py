@@ -19,7 +19,7 @@ from rarehmm import blocks
 from rarehmm.checks import check_threads
 from rarehmm.dispatch import explained
 from rarehmm.drawn import Drawn
-from rarehmm.emissions import Family, columns, constant, prepare, score, statistics
+from rarehmm.emissions import Family, columns, constant, prepare, score, statistics, there
 from rarehmm.kernels.full_pass import Layout, Seams, Task, sweep
 from rarehmm.kernels.messages import Group, Point, group, split_sums, zeros
 from rarehmm.kernels.sequential import (
@@ -193,7 +193,7 @@ def add_expected(
     family: Family, point: Point, y: Array, gamma: Array, scores: Array, counts: Array, parts: Array
 ) -> None:
     """Add expected scores (K, P), counts (K,) and statistics (K, Q) of rows y with probabilities gamma (n, K)."""
-    seen = ~np.isnan(y).any(1)
+    seen = there(family, y)
     value = y[seen, 0] if columns(family) == 1 else tuple(y[seen].T)
     counts += gamma[seen].sum(0)
     for k, c in enumerate(point.c):
@@ -236,10 +236,15 @@ def add_constants(model: Model, series: Series, predictive: Array) -> None:
             predictive[first : first + len(y)] += constant(model.family, y)
 
 
-def n_statistics(model: Model, point: Point) -> int:
+def n_statistics(family: Family) -> int:
     """Q, how many statistics the family has."""
-    D = columns(model.family)
-    return len(statistics(model.family, 1.0 if D == 1 else (1.0,) * D, prepare(model.family, point.phi[0])))
+    D, phi = columns(family), np.ones(len(family.parameters))
+    return len(statistics(family, 1.0 if D == 1 else (1.0,) * D, prepare(family, phi)))
+
+
+def n_summed(family: Family) -> int:
+    """How many statistics kernels sum that want nothing but scores: those of wide families."""
+    return n_statistics(family) if getattr(family, "wide", False) else 0
 
 
 def apart(u: Array, v: Array, tolerance: float) -> BoolArray:
@@ -290,7 +295,7 @@ class Pass:
         self.predictive = np.empty(0) if predictive is None else predictive
         steps_matter = (len(self.probabilities) > 0 and not back) or len(self.predictive) > 0
         self.task = Task(0, 1 if steps_matter else EVERY, back, with_statistics)
-        self.sizes, self.each = (K, P, n_statistics(model, self.point)), each
+        self.sizes, self.each = (K, P, n_statistics(model.family)), each
         self.largest = ROOM // (2 * K * 8 * LANES)  # observations of a block, if halos are shorter
         self.law = self.point.start if model.start is None else stationary(self.point.transition)
 

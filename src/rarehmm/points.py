@@ -20,7 +20,16 @@ from rarehmm.kernels.messages import Point
 from rarehmm.kernels.points import Lot, begin, come_back, finish, go_on, lot
 from rarehmm.lanes import LANES
 from rarehmm.model import Model
-from rarehmm.passes import CAREFUL, Pass, begins, constant_total, log_posterior, log_posterior_value, rows_of
+from rarehmm.passes import (
+    CAREFUL,
+    Pass,
+    begins,
+    constant_total,
+    log_posterior,
+    log_posterior_value,
+    n_summed,
+    rows_of,
+)
 from rarehmm.series import Array, BoolArray, Series
 from rarehmm.transitions import AdditiveLogRatio
 from rarehmm.workers import available_threads, pool
@@ -137,7 +146,7 @@ class Points:
     def _room(self, thread: int, n: int) -> tuple[Point, Lot]:
         if (thread, n) not in self.rooms:
             point = empty_point(self.model)
-            self.rooms[thread, n] = point, lot(point, self.series.n_columns, n)
+            self.rooms[thread, n] = point, lot(point, self.series.n_columns, n, n_summed(self.model.family))
         return self.rooms[thread, n]
 
     def _rows(self, low: int, high: int) -> tuple[Array, BoolArray]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy.special import logsumexp
 
 from rarehmm.checks import check_whole
-from rarehmm.emissions import Family, columns, constant, domains, log_density, prepare
+from rarehmm.emissions import Family, columns, constant, domains, log_density, prepare, there
 from rarehmm.model import Model, Parameters
 from rarehmm.passes import filter_states, log_likelihood, smooth
 from rarehmm.posterior import Draws
@@ -90,10 +90,10 @@ def update(ready: Ready, stream: Stream, y: npt.ArrayLike) -> Stream:
             f"the stream has shape {stream.law.shape}, this fit {ready.start.shape}: it is of another one."
         )
     prior = ready.start if stream.law is None else np.einsum("zj,zjk->zk", stream.law, ready.transition)
-    if np.isnan(row).any():
+    if not there(ready.family, row[None])[0]:
         return Stream(prior, stream.seen + 1)
     for value, domain in zip(row, domains(ready.family), strict=True):
-        if abs(value) > LARGEST or not domain.valid(value):
+        if abs(value) > LARGEST or not (domain.valid(value) or np.isnan(value)):
             raise ValueError(
                 f"observation {stream.seen + 1} is {value:g}; {domain.words} up to {LARGEST:g} are needed, NaN in gaps."
             )
@@ -158,7 +158,7 @@ def state_densities(model: Model, draws: Draws, y: Array, state: int) -> Array:
     draws, y = several(draws), np.atleast_2d(np.asarray(y, dtype=float).T).T  # (n, D)
     value = y[:, 0] if columns(model.family) == 1 else tuple(y.T)
     logs = [log_density(model.family, value, prepare(model.family, phi)) for phi in draws.phi[:, state]]
-    return np.where(np.isnan(y).any(1), 0.0, constant(model.family, y) + np.array(logs))
+    return np.where(there(model.family, y), constant(model.family, y) + np.array(logs), 0.0)
 
 
 def several(draws: Draws) -> Draws:

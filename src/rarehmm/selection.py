@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rarehmm.emissions import Family
+from rarehmm.emissions import Family, there
 from rarehmm.emissions.gaussian import Gaussian
 from rarehmm.emissions.multivariate_gaussian import MultivariateGaussian
 from rarehmm.initial import LONG, climbed, find_states, largest, pieces
@@ -182,7 +182,7 @@ def held_out_densities(model: Model, fit: Parameters, series: Series, block: Int
     """Log density (T,) of each observation given those before it, by parameters fitted without its block; NaN where
     missing."""
     y = np.concatenate([rows for _, rows in series.strides()])
-    missing, lengths = np.isnan(y).any(1), np.diff(series.bounds)
+    missing, lengths = ~there(model.family, y), np.diff(series.bounds)
     out = np.full(len(y), np.nan)
     for fold in range(FOLDS):
         left_out = block % FOLDS == fold

@@ -109,7 +109,7 @@ class Series:
     summaries
         One ``Summary`` for each column.
     n_missing
-        Rows that are missing.
+        Rows of which every column is missing.
 
     Examples
     --------
@@ -378,14 +378,11 @@ def _look(rows: Array, lead: int, joins: IntArray) -> tuple[tuple[int, int, floa
         if max(-np.fmin.reduce(y, axis=None), np.fmax.reduce(y, axis=None)) > LARGEST:  # NaN is left out
             row, column = np.argwhere(np.abs(rows) > LARGEST)[0]
             return (int(row) - lead, int(column), float(rows[row, column])), 0, []
-        gone = None
-        if np.isnan(y.sum()):
-            gone = np.asarray(np.isnan(y).any(0))
-            missing += int(np.count_nonzero(gone[before:]))
-            y = np.where(gone, np.nan, y)  # what is left of a missing row counts for nothing
+        gone = np.isnan(y) if np.isnan(y.sum()) else None
+        missing += 0 if gone is None else int(np.count_nonzero(gone[:, before:].all(0)))
         mine = joins[slice(*np.searchsorted(joins, [low - before, low + LOOK]))] - (low - before)
-        for column_values, total in zip(y, totals, strict=True):
-            total.add(column_values, before, gone, mine)
+        for i, total in enumerate(totals):
+            total.add(y[i], before, None if gone is None else gone[i], mine)
     return None, missing, totals
 
 

@@ -8,6 +8,11 @@ import pytest
 from scipy.stats import kstest, multivariate_normal
 
 import rarehmm as rh
+from rarehmm.emissions import prepare, statistics, there
+from rarehmm.gradients import window_gradients
+from rarehmm.points import Points
+from rarehmm.prediction import Ready, update
+from rarehmm.windows import Windows
 
 both = pytest.mark.parametrize("diagonal", [False, True], ids=["full", "diagonal"])
 
@@ -21,9 +26,16 @@ def setting(diagonal, D=2, K=2, T=300, seed=0):
     shell = rh.Model(family, K, rh.Priors((rh.Flat(),) * len(family.parameters)))
     truth = shell.natural(family.phi_of(mean, covariance), 0.1 / (K - 1) + (0.9 - 0.1 / (K - 1)) * np.eye(K))
     y, states = rh.simulate(rng, shell, truth, T)
-    y[5, 0] = np.nan
+    y[rng.random(y.shape) < 0.1] = np.nan
     series = rh.Series(y)
     return rh.Model(family, K, rh.default_priors(family, K, series)), truth, series, states, (mean, covariance)
+
+
+def observed(row, mean, covariance):
+    """Log density of the columns of a row that are there."""
+    there = np.flatnonzero(~np.isnan(row))
+    law = multivariate_normal(mean[there], covariance[np.ix_(there, there)]) if len(there) else None
+    return law.logpdf(row[there]) if law else 0.0
 
 
 @both
@@ -42,8 +54,7 @@ def test_covariances_there_and_back(diagonal):
 def test_the_likelihood_is_that_of_the_covariances(diagonal):
     model, truth, series, _, (mean, covariance) = setting(diagonal, T=60)
     y = series.read(0, 60)
-    logs = np.array([multivariate_normal(m, c).logpdf(np.nan_to_num(y)) for m, c in zip(mean, covariance, strict=True)])
-    logs[:, np.isnan(y).any(1)] = 0
+    logs = np.array([[observed(row, m, c) for row in y] for m, c in zip(mean, covariance, strict=True)])
     a, total = truth.start * np.exp(logs[:, 0]), 0.0
     for t in range(1, 61):
         total += np.log(a.sum())
@@ -109,10 +120,61 @@ def test_a_far_outlier_and_a_column_that_rests_do_not_break_it(diagonal):
         assert np.isfinite(rh.find_mode(model, series).log_posterior)
 
 
-def test_what_is_left_of_a_missing_row_counts_for_nothing():
+# ---------------------------------------------------------------- rows of which some columns are missing
+def test_each_column_is_summarised_by_what_is_there_of_it():
     y = np.random.default_rng(0).normal(size=(50, 2))
-    y[5] = [np.nan, 1e6]
-    assert rh.Series(y).summaries[1].high < 10
+    y[5], y[7] = [np.nan, 30], np.nan
+    series = rh.Series(y)
+    assert series.summaries[1].high == 30
+    assert [s.size for s in series.summaries] == [48, 49]
+    assert series.n_missing == 1
+
+
+@both
+def test_what_is_expected_of_missing_columns_is_what_draws_of_them_average_to(diagonal):
+    model, truth, series, _, _ = setting(diagonal, D=3)
+    family, phi, y = model.family, truth.phi[1], series.read(0, 300)
+    y = y[there(family, y)]
+    c, rng = prepare(family, phi), np.random.default_rng(0)
+    expected = np.sum(statistics(family, tuple(y.T), c), axis=1)
+    draws = [family.complete(rng, y, phi) for _ in range(2000)]
+    sums = np.array([np.sum(statistics(family, tuple(one.T), c), axis=1) for one in draws])
+    assert np.abs((sums.mean(0) - expected) / (sums.std(0) / np.sqrt(2000) + 1e-9)).max() < 4.5
+    assert np.ptp(sums, axis=0).min() > 1e-3
+
+
+@both
+def test_the_gradient_is_the_slope_and_all_kernels_agree_on_it(diagonal):
+    model, truth, series, _, _ = setting(diagonal, D=3, T=90)
+    theta, h = model.pack(truth), 1e-5
+    value, slope = rh.log_posterior(model, theta, series)
+    steps = h * np.eye(model.size)
+    found = [(rh.log_posterior(model, theta + s, series)[0] - rh.log_posterior(model, theta - s, series)[0]) / (2 * h)
+             for s in steps]  # fmt: skip
+    np.testing.assert_allclose(slope, found, rtol=1e-5, atol=1e-5)
+    windows = window_gradients(model, theta, series, Windows(series, 2, 90)).sum(0)
+    np.testing.assert_allclose(windows + model.log_prior_gradient(theta), slope, rtol=1e-9, atol=1e-9)
+    values, slopes = Points(model, series).values_and_slopes(theta[None])
+    np.testing.assert_allclose([values[0], *slopes[0]], [value, *slope], rtol=1e-9, atol=1e-9)
+
+
+def test_columns_that_take_turns_are_learned_from():
+    """No row is complete: the columns are seen at odd and at even times."""
+    rng = np.random.default_rng(4)
+    states = np.repeat([0, 1, 0], [400, 100, 400])
+    y = rng.normal(size=(900, 2)) + 4.0 * states[:, None]
+    y[::2, 0], y[1::2, 1] = np.nan, np.nan
+    hmm = rh.RareHMM(2, method="map", verbose=0).fit(y)
+    assert np.mean(hmm.predict(y) == states) > 0.99
+    assert rh.Series(y).n_missing == 0
+
+
+def test_a_stream_hears_single_columns():
+    model, truth, series, _, _ = setting(diagonal=False, T=60)
+    stream, ready = rh.Stream(), Ready.of(model, [truth])
+    for row in series.read(0, 60):
+        stream = update(ready, stream, row)
+    np.testing.assert_allclose(stream.law[0], rh.filter_states(model, truth, series)[-1], rtol=1e-9)
 
 
 @pytest.mark.jit

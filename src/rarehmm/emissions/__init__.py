@@ -22,9 +22,20 @@ kernels, on lanes of 16 doubles:
   parameters (K, P) given which observations belong to which state;
 * ``complete_score(family, count, sums, hat, c)``, if there are statistics: the score of a state in terms of their sums
   (n or expected n of them, taken at other parameters, whose constants are ``hat``): the control variate of chains;
+* ``complete(rng, y, phi)``, for Gibbs sampling with ``margins`` (below) unless ``statistics`` can do without: rows
+  (n, D) with draws of what is missing, given the rest;
 * ``cdf(y, phi)``, for residuals: P(Y <= y) of observations (n,) in a state with parameters phi (P,);
 * ``heavier(phi)``, to tell rare states from tails: families with heavier tails, and parameters of them like phi (K, P);
 * ``estimate(y, weight)``, to start from labels: parameters (P,) of one state from its observations (n,), weighted.
+
+A family of many columns says ``wide = True``: kernels then loop over columns instead of unrolling, so that ``y``, the
+constants (``prepare`` returns an array), statistics and scores are rows in memory that are indexed, not tuples:
+
+* ``add_statistics(family, y, c, weight, room, total)`` adds them to ``total``; for ``statistics`` call it on lists;
+* ``summed_score(family, count, sums, c, out)`` fills in the scores that belong to the sums of statistics.
+
+A family of several columns that can do without some of them says ``margins = True``: its functions then get rows of
+which some columns, not all, are missing (NaN), and give what the others say.  Otherwise such rows count as missing.
 
 A missing observation (NaN) never reaches these functions' results.  Coordinates, Jacobians, gradients, priors,
 decoding and simulation come for free.
@@ -41,7 +52,7 @@ import numpy as np
 from rarehmm.dispatch import generic, provides
 from rarehmm.lanes import LANES
 from rarehmm.priors import Prior
-from rarehmm.series import Array, Domain, IntArray, Summary
+from rarehmm.series import Array, BoolArray, Domain, IntArray, Summary
 
 
 class Parameter(NamedTuple):
@@ -103,6 +114,18 @@ def statistics(family: Any, y: Any, c: Any) -> Any:
     return ()
 
 
+@generic
+def add_statistics(family: Any, y: Any, c: Any, weight: Any, room: Any, total: Any) -> Any:
+    """Of a wide family: ``total[q]`` += ``weight`` times statistic q, with ``room`` for a value each parameter."""
+    raise TypeError(f"{type(family).__name__} has no add_statistics: attach one with @compiled(add_statistics, ...)")
+
+
+@generic
+def summed_score(family: Any, count: Any, sums: Any, c: Any, out: Any) -> Any:
+    """Of a wide family: the scores ``out[i]`` from count and sums of statistics that were taken at ``c``."""
+    raise TypeError(f"{type(family).__name__} has no summed_score: attach one with @compiled(summed_score, ...)")
+
+
 def columns(family: Family) -> int:
     """How many columns of the data a family reads."""
     return int(getattr(family, "columns", 1))
@@ -114,12 +137,18 @@ def domains(family: Family) -> tuple[Domain, ...]:
     return (one,) * columns(family) if isinstance(one, Domain) else tuple(one)
 
 
+def there(family: Family, y: Array) -> BoolArray:
+    """Which of the rows ``y`` (n, D) a family learns from: no column is missing or, if it has ``margins``, not all."""
+    gone = np.isnan(y)
+    return np.asarray(~(gone.all(1) if getattr(family, "margins", False) else gone.any(1)))
+
+
 def constant(family: Family, y: Array) -> Array:
     """The terms (n,) that ``log_density`` leaves out for the rows ``y`` (n, D); 0 where missing."""
     if not hasattr(family, "constant"):
         return np.zeros(len(y))
     terms = np.asarray(family.constant(y[:, 0] if columns(family) == 1 else y), dtype=float)
-    return np.where(np.isnan(y).any(1), 0.0, terms)
+    return np.where(there(family, y), terms, 0.0)
 
 
 def check_family(family: Family) -> None:
@@ -142,9 +171,10 @@ def check_family(family: Family) -> None:
     phi = np.array([0.5 if p.support == "real" else 1.5 for p in family.parameters])
     y: Any = np.arange(1.0, LANES + 1)
     y = y if columns(family) == 1 else (y,) * columns(family)
-    c = _tried(name, prepare, family, phi)
-    if not isinstance(c, tuple) or not all(np.ndim(v) == 0 for v in c):
-        raise TypeError(f"{name}: prepare must return a tuple of floats, not {c!r}.")
+    c, wide = _tried(name, prepare, family, phi), getattr(family, "wide", False)
+    if not isinstance(c, np.ndarray if wide else tuple) or not all(np.ndim(v) == 0 for v in c):
+        kind = "an array" if wide else "a tuple of floats"
+        raise TypeError(f"{name}: prepare must return {kind}, not {c!r}.")
     density = _tried(name, log_density, family, y, c)
     if np.shape(density) != (LANES,):
         raise TypeError(f"{name}: log_density of {LANES} observations has shape {np.shape(density)}.")

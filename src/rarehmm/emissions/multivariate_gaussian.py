@@ -15,9 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from rarehmm.dispatch import compiled
-from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
-from rarehmm.lanes import tuple_of
+from rarehmm.dispatch import compiled, inner
+from rarehmm.emissions import (
+    Parameter,
+    add_statistics,
+    complete_score,
+    log_density,
+    prepare,
+    score,
+    statistics,
+    summed_score,
+)
+from rarehmm.lanes import any_lane, blank
+from rarehmm.margins import of_columns
 from rarehmm.priors import (
     Prior,
     best_variance,
@@ -39,6 +49,7 @@ class MultivariateGaussian(tuple[()]):
     """
 
     _fields = ()
+    wide, margins = True, True
     columns: int
     diagonal: bool
 
@@ -129,6 +140,19 @@ class MultivariateGaussian(tuple[()]):
             residual[i] -= slopes[-1] @ covariance[i, :i]
         least = 1e-9 * np.diag(covariance)  # copies have no noise of their own
         return np.concatenate([mean, np.maximum(residual, least), *slopes])
+
+    def complete(self, rng: np.random.Generator, y: Array, phi: Array) -> Array:
+        """Rows y (n, D) of one state with draws of what is missing, given the columns that are there."""
+        out, (mean, covariance) = y.copy(), self.moments(phi)
+        kinds, which = np.unique(np.isnan(y), axis=0, return_inverse=True)
+        for n, gone in enumerate(kinds):
+            if gone.any():
+                mine, seen = np.flatnonzero(which == n), ~gone
+                slope = np.linalg.solve(covariance[np.ix_(seen, seen)], covariance[np.ix_(seen, gone)])
+                rest = covariance[np.ix_(gone, gone)] - covariance[np.ix_(gone, seen)] @ slope
+                noise = rng.standard_normal((len(mine), gone.sum())) @ np.linalg.cholesky(rest).T
+                out[np.ix_(mine, gone)] = mean[gone] + (y[np.ix_(mine, seen)] - mean[seen]) @ slope + noise
+        return out
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
         """M-step: means, then slopes, then residual variances, each given the others."""
@@ -239,98 +263,111 @@ def drawn(rng: np.random.Generator, precision: Array, pull: Array, _: Array) -> 
 # ---------------------------------------------------------------- compiled functions, for each number of columns
 @functools.cache
 def sized(columns: int, diagonal: bool) -> Any:
-    """The class of families with so many columns, and its functions: kernels unroll over columns.
+    r"""The class of families with so many columns, and its functions.
 
-    Constants of a state: means, inverse residual variances, slopes, norm; slope (i, j) is at 2 D + i (i - 1) / 2 + j.
-    Statistics: z, then z_i z_j for j <= i (j = i if diagonal).
+    Constants of a state: means, inverse residual variances, slopes, :math:`\mu_i - \sum_j b_{ij} \mu_j`, norm; slope
+    (i, j) is at 2 D + i (i - 1) / 2 + j.  Statistics: z, then :math:`z_i z_j` for j <= i (j = i if diagonal), at
+    D + i (i + 1) / 2 + j (D + i).
     """
     D, full = columns, not diagonal
-    lower = [(i, j) for i in range(D) for j in range(i + 1) if full or i == j]
-    below = [(i, j) for i, j in lower if i != j] or [(0, 0)]
-    first, second = tuple(i for i, _ in lower), tuple(j for _, j in lower)
-    row, across = tuple(i for i, _ in below), tuple(j for _, j in below)
-    size = 2 * D + (len(below) if full else 0)
-
-    def constant(m: Any, phi: Any) -> Any:
-        if m < D or 2 * D <= m < size:
-            return phi[m]
-        if m < 2 * D:
-            return 1.0 / phi[m]
-        norm = 0.0
-        for i in range(D):
-            norm -= 0.5 * math.log(2 * math.pi * phi[D + i])
-        return norm
-
-    def residual(i: Any, z: Any, c: Any) -> Any:
-        e = z[i]
-        for j in range(i if full else 0):
-            e = e - c[2 * D + i * (i - 1) // 2 + j] * z[j]
-        return e
-
-    def statistic(m: Any, z: Any) -> Any:
-        return z[m] if m < D else z[first[m - D]] * z[second[m - D]]
-
-    def moved(m: Any, count: Any, sums: Any, shift: Any) -> Any:  # statistics around other means
-        if m < D:
-            return sums[m] - shift[m] * count
-        i, j = first[m - D], second[m - D]
-        return sums[m] - shift[i] * sums[j] - shift[j] * sums[i] + shift[i] * shift[j] * count
-
-    def cross(m: Any, sums: Any, c: Any) -> Any:  # sum of e_i z_j, j <= i
-        i, j = first[m], second[m]
-        total = sums[D + m]
-        for n in range(i if full else 0):
-            low, high = min(n, j), max(n, j)
-            total = total - c[2 * D + i * (i - 1) // 2 + n] * sums[D + high * (high + 1) // 2 + low]
-        return total
-
-    def slope(m: Any, count: Any, total: Any, crossed: Any, c: Any) -> Any:
-        if m < D:
-            out = total[m] * c[D + m]
-            for i in range(m + 1, D if full else 0):
-                out = out - c[2 * D + i * (i - 1) // 2 + m] * total[i] * c[D + i]
-            return out
-        if m < 2 * D:
-            i = m - D
-            squares = crossed[i * (i + 3) // 2 if full else i]
-            for j in range(i if full else 0):
-                squares = squares - c[2 * D + i * (i - 1) // 2 + j] * crossed[i * (i + 1) // 2 + j]
-            return 0.5 * (squares * c[m] - count) * c[m]
-        i, j = row[m - 2 * D], across[m - 2 * D]
-        return crossed[i * (i + 1) // 2 + j] * c[D + i]
-
-    constants, residuals = tuple_of(size + 1, constant), tuple_of(D, residual)
-    differences = tuple_of(D, lambda i, y, c: y[i] - c[i])
-    all_statistics, all_moved = tuple_of(D + len(lower), statistic), tuple_of(D + len(lower), moved)
-    crosses, slopes = tuple_of(len(lower), cross), tuple_of(size, slope)
+    intercept = 2 * D + (D * (D - 1) // 2 if full else 0)
+    norm = intercept + D
+    Q = D + (D * (D + 1) // 2 if full else D)
     name = f"MultivariateGaussian{columns}{'Diagonal' if diagonal else ''}"
     space = {"columns": columns, "diagonal": diagonal, "__module__": __name__, "__slots__": ()}
     cls: Any = type(name, (MultivariateGaussian,), space)
+    marginal, expect = of_columns(D, full)
+
+    @inner
+    def slope(i: Any, j: Any) -> Any:
+        return 2 * D + i * (i - 1) // 2 + j
+
+    @inner
+    def square(i: Any, j: Any) -> Any:
+        return D + i * (i + 1) // 2 + j if full else D + i
 
     @compiled(prepare, cls)
     def _(family: Any, phi: Any) -> Any:
-        return constants(phi)
+        c = np.empty(norm + 1)
+        c[norm] = 0.0
+        for i in range(D):
+            c[i], c[D + i], c[intercept + i] = phi[i], 1.0 / phi[D + i], phi[i]
+            c[norm] -= 0.5 * math.log(2 * math.pi * phi[D + i])
+            for j in range(i if full else 0):
+                c[slope(i, j)] = phi[slope(i, j)]
+                c[intercept + i] -= phi[slope(i, j)] * phi[j]
+        return c
 
     @compiled(log_density, cls)
     def _(family: Any, y: Any, c: Any) -> Any:
-        e = residuals(differences(y, c), c)
-        total = c[size] - 0.5 * e[0] * e[0] * c[D]
+        e = y[0] - c[0]
+        total = e * e * c[D]
         for i in range(1, D):
-            total = total - 0.5 * e[i] * e[i] * c[D + i]
-        return total
+            e = y[i] - c[intercept + i]
+            for j in range(i if full else 0):
+                e = e - c[slope(i, j)] * y[j]
+            total = total + e * e * c[D + i]
+        out = c[norm] - 0.5 * total
+        return marginal(y, c, out) if any_lane(out != out) else out
 
-    @compiled(statistics, cls)
-    def _(family: Any, y: Any, c: Any) -> Any:
-        return all_statistics(differences(y, c))
+    @compiled(add_statistics, cls)
+    def _(family: Any, y: Any, c: Any, weight: Any, room: Any, total: Any) -> Any:
+        room[0] = y[0] - c[0]
+        check = room[0]
+        for i in range(1, D):
+            room[i] = y[i] - c[i]
+            check = check + room[i]
+        if any_lane(check != check):
+            expect(y, c, weight, room, total)
+        for i in range(D):
+            z = weight * room[i]
+            total[i] = total[i] + z
+            for j in range(0 if full else i, i + 1):
+                total[square(i, j)] = total[square(i, j)] + z * room[j]
+
+    @compiled(summed_score, cls)
+    def _(family: Any, count: Any, sums: Any, c: Any, out: Any) -> Any:
+        for i in range(D):  # with S the sums of z z', and A z = e: rows of A S, then the diagonal of A S A'
+            squares = sums[square(i, i)]
+            for m in range(i if full else 0):
+                squares = squares - c[slope(i, m)] * sums[square(i, m)]
+            for j in range(i if full else 0):
+                crossed = sums[square(i, j)]
+                for m in range(i):
+                    crossed = crossed - c[slope(i, m)] * sums[square(max(m, j), min(m, j))]
+                squares = squares - c[slope(i, j)] * crossed
+                out[slope(i, j)] = crossed * c[D + i]
+            out[D + i] = 0.5 * (squares * c[D + i] - count) * c[D + i]
+        for i in range(D):
+            pull = sums[i]
+            for j in range(i if full else 0):
+                pull = pull - c[slope(i, j)] * sums[j]
+            out[i] = pull * c[D + i]
+        for j in range(D if full else 0):
+            pull = out[j]
+            for i in range(j + 1, D):
+                pull = pull - c[slope(i, j)] * out[i]
+            out[j] = pull
 
     @compiled(complete_score, cls)
     def _(family: Any, count: Any, sums: Any, hat: Any, c: Any) -> Any:
-        here = all_moved(count, sums, differences(c, hat))
-        return slopes(count, residuals(here, c), crosses(here, c), c)
+        moved, out = blank(Q), blank(intercept)
+        for i in range(D):
+            shift = c[i] - hat[i]
+            moved[i] = sums[i] - shift * count
+            for j in range(0 if full else i, i + 1):
+                moved[square(i, j)] = sums[square(i, j)] - shift * sums[j] - (c[j] - hat[j]) * moved[i]
+        summed_score(family, count, moved, c, out)
+        return out
+
+    @compiled(statistics, cls)
+    def _(family: Any, y: Any, c: Any) -> Any:
+        room, total = [0.0] * D, [0.0] * Q
+        add_statistics(family, y, c, 1.0, room, total)
+        return tuple(total)
 
     @compiled(score, cls)
     def _(family: Any, y: Any, c: Any) -> Any:
-        one = all_statistics(differences(y, c))
-        return slopes(1.0, residuals(one, c), crosses(one, c), c)
+        return tuple(complete_score(family, 1.0, statistics(family, y, c), c, c))
 
     return cls

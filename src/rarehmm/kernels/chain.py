@@ -12,11 +12,12 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import types
 
 from rarehmm.dispatch import inner, kernel, specialise
 from rarehmm.emissions import complete_score, prepare
-from rarehmm.kernels.messages import Group, backward, forward, smooth
-from rarehmm.lanes import LANES, lane_sum, load, splat, store, take
+from rarehmm.kernels.messages import Group, backward, constants, forward, smooth
+from rarehmm.lanes import LANES, lane_sum, load, splat, store
 from rarehmm.samplers import step
 from rarehmm.series import Array, BoolArray, IntArray
 
@@ -64,11 +65,16 @@ def keep(parts: Any, array: Array, row: int) -> None:
         array[row, i] = parts[i]
 
 
+def empty(parts: Any) -> bool:
+    """Whether a numba type is that of the tuple ()."""
+    return isinstance(parts, types.BaseTuple) and len(parts) == 0
+
+
 def _keep_nothing(parts: Any, array: Any, row: Any) -> None:
     return None
 
 
-specialise(keep, keep, lambda parts, array, row: keep if len(parts) else _keep_nothing)
+specialise(keep, keep, lambda *kinds: _keep_nothing if empty(kinds[0]) else keep)
 
 
 @inner
@@ -191,6 +197,10 @@ def clear(sums):
         store(sums.first, (k,), splat(0.0))
         for i in range(P):
             store(sums.scores, (k, i), splat(0.0))
+        if sums.statistics.shape[1] > 0:
+            store(sums.counts, (k,), splat(0.0))
+        for i in range(sums.statistics.shape[1]):
+            store(sums.statistics, (k, i), splat(0.0))
         for j in range(K):
             store(sums.pairs, (k, j), splat(0.0))
 
@@ -233,7 +243,7 @@ def _add_nothing(scores: Any, k: Any, K: Any, phi: Any, logs: Any, gradient: Any
     return None
 
 
-specialise(add_scores, add_scores, lambda scores, *rest: add_scores if len(scores) else _add_nothing)
+specialise(add_scores, add_scores, lambda *kinds: _add_nothing if empty(kinds[0]) else add_scores)
 
 
 @inner
@@ -258,10 +268,9 @@ def add_frozen(family, target, point, sums, room, gradient):
     K = len(room.law)
     t, first, pairs = room.frozen, sums.first, room.pairs
     Q = (len(t) - K * K - 2 * K) // K
-    template = prepare(family, point.phi[0])
     for k in range(K):
         own = t[K + k * Q : K + k * Q + Q]
-        hat, here = take(template, target.hat, k), take(template, point.c, k)
+        hat, here = constants(family, point, target.hat, k), constants(family, point, point.c, k)
         add_scores(complete_score(family, t[k], own, hat, here), k, K, point.phi, target.logs, gradient)
         first[k, 0] += t[K * (1 + Q) + K * K + k]
         for m in range(K):

@@ -13,6 +13,8 @@ from rarehmm.kernels.messages import backward, forward, smooth
 from rarehmm.lanes import LANES, store
 from rarehmm.series import Array, IntArray
 
+TILE = 256  # numbers of a lane that are gathered at a time
+
 
 class Layout(NamedTuple):
     """Where the n blocks of a chunk lie in its rows: first row, length, begin and end of the sequence they are in; and
@@ -54,26 +56,35 @@ class Seams(NamedTuple):
 
 @inner
 def fill(y, layout, low, halo, n, g):
-    """Gather the blocks low, low + 1, ... into lanes; NaN outside their sequence.  Returns the shortest core."""
-    shortest = n
+    """Gather the blocks low, low + 1, ... into lanes; NaN outside their sequence.  Returns the shortest core.
+
+    A few steps of all lanes at a time: each writes to cache lines that the others write to as well.
+    """
+    shortest, D = n, y.shape[1]
+    tile = max(1, TILE // D)
+    for early in range(0, n, tile):
+        late = min(n, early + tile)
+        for w in range(LANES):
+            i = low + w
+            begin, end, row = late, late, 0  # an idle lane is all padding
+            if i < len(layout.first):
+                row = layout.first[i] - halo
+                begin = max(early, min(late, layout.begin[i] - row))
+                end = max(begin, min(late, layout.stop[i] - row))
+            for d in range(D):
+                for t in range(early, begin):
+                    g.y[t, d, w] = np.nan
+                for t in range(begin, end):
+                    g.y[t, d, w] = y[row + t, d]
+                for t in range(end, late):
+                    g.y[t, d, w] = np.nan
     for w in range(LANES):
         i = low + w
-        begin, end, row = 0, 0, 0  # an idle lane is all padding
         g.begin[0, w], g.steps[0, w], g.weight[0, w] = -1.0, 0.0, 0.0
         if i < len(layout.first):
-            row = layout.first[i] - halo
-            begin = max(0, layout.begin[i] - row)
-            end = min(n, layout.stop[i] - row)
-            g.begin[0, w] = layout.begin[i] - row
+            g.begin[0, w] = layout.begin[i] - layout.first[i] + halo
             g.steps[0, w], g.weight[0, w] = layout.length[i], layout.weight[i]
             shortest = min(shortest, layout.length[i])
-        for d in range(y.shape[1]):
-            for t in range(begin):
-                g.y[t, d, w] = np.nan
-            for t in range(begin, end):
-                g.y[t, d, w] = y[row + t, d]
-            for t in range(end, n):
-                g.y[t, d, w] = np.nan
     return shortest
 
 

@@ -7,6 +7,8 @@ from rarehmm.dispatch import kernel
 from rarehmm.lanes import LANES
 from rarehmm.series import Array, BoolArray, IntArray
 
+TILE = 64  # numbers of a window that are copied at a time, column by column
+
 
 class Gathered(NamedTuple):
     """m sets of windows, a step uses one or more; G groups of lanes each, LANES last.
@@ -72,6 +74,7 @@ def collect(y, offset, windows, weights, low, high, place, left, right, statisti
     """
     before = place.before
     n, D = out.y.shape[2:4]
+    tile = max(1, TILE // D)
     K, C = left.shape[1], statistics.shape[1]
     for at in range(windows.shape[0]):
         for lane in range(windows.shape[1]):
@@ -89,13 +92,15 @@ def collect(y, offset, windows, weights, low, high, place, left, right, statisti
             first = place.first[s] + (window - before[s]) * out.length
             top = first - out.buffer
             begin, stop = place.origins[s] - top, place.stop[s] - top
-            for d in range(D):
-                for t in range(begin):
-                    out.y[at, g, t, d, w] = math.nan
-                for t in range(max(0, begin), min(n, stop)):
-                    out.y[at, g, t, d, w] = y[top - offset + t, d]
-                for t in range(stop, n):
-                    out.y[at, g, t, d, w] = math.nan
+            for early in range(0, n, tile):
+                late = min(n, early + tile)
+                for d in range(D):
+                    for t in range(early, min(late, begin)):
+                        out.y[at, g, t, d, w] = math.nan
+                    for t in range(max(early, begin), min(late, stop)):
+                        out.y[at, g, t, d, w] = y[top - offset + t, d]
+                    for t in range(max(early, stop), late):
+                        out.y[at, g, t, d, w] = math.nan
             length = min(out.length, place.last[s] - first)
             out.begin[at, g, 0, w], out.steps[at, g, 0, w] = begin, length
             out.weight[at, g, 0, w] = weights[at, lane] * place.weights[s]

@@ -12,14 +12,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rarehmm.dispatch import inner, specialise
-from rarehmm.emissions import Family, columns, log_density, prepare, score, statistics
+from rarehmm.emissions import (
+    Family,
+    add_statistics,
+    columns,
+    log_density,
+    prepare,
+    score,
+    statistics,
+    summed_score,
+)
 from rarehmm.lanes import (
     lane_array,
     lanes_type,
     load,
     load_columns,
+    numbers,
     positive_log,
     relative,
+    row_of,
     splat,
     store,
     take,
@@ -64,10 +75,15 @@ def group(n: int, D: int, K: int) -> Group:
     return Group(one(n, D), one(1), one(1), one(1), one(n, K), one(n + 1, K), one(n), one(n), one(1, K), one(1, K))
 
 
-# ---------------------------------------------------------------- observations
+# ---------------------------------------------------------------- what kernels see of a family
+def is_wide(family: Any) -> bool:
+    """Whether a family, by its numba type, wants rows in memory instead of tuples."""
+    return bool(getattr(family.instance_class, "wide", False))
+
+
 def observation(family: Family, y: Array, t: int) -> Any:
-    """Observation t of all lanes in ``y`` (n, D, LANES): one Lanes, or a tuple of them."""
-    return y[t, 0] if columns(family) == 1 else tuple(y[t])
+    """Observation t of all lanes in ``y`` (n, D, LANES): one Lanes, a tuple of them, or a row for wide families."""
+    return y[t, 0] if columns(family) == 1 else y[t] if getattr(family, "wide", False) else tuple(y[t])
 
 
 def _one_column(family: Any, y: Any, t: Any) -> Any:
@@ -78,29 +94,112 @@ def _observation(family: Any, y: Any, t: Any) -> Any:
     count = getattr(family.instance_class, "columns", 1)
     if count == 1:
         return _one_column
+    if is_wide(family):
+        row = row_of(count)
+        return lambda family, y, t: row(y, (t,))
     several = load_columns(count)
     return lambda family, y, t: several(y, t)
 
 
-def seen(x: Any) -> Any:
-    """Mask of the lanes whose observation is there; missing is NaN in any column."""
-    x = sum(x) if isinstance(x, tuple) else x
+def seen(family: Family, x: Any) -> Any:
+    """Mask of the lanes whose observation is there: no column is missing or, if the family has ``margins``, not all."""
+    if columns(family) == 1:
+        return x == x
+    there = np.array([column == column for column in x])
+    return there.any(0) if getattr(family, "margins", False) else there.all(0)
+
+
+def _seen_one(family: Any, x: Any) -> Any:
     return x == x
 
 
-def _seen_one(x: Any) -> Any:
-    return x == x
-
-
-def _seen_several(x: Any) -> Any:
+def _seen_all(family: Any, x: Any) -> Any:
     total = x[0]
     for d in range(1, len(x)):
         total = total + x[d]
     return total == total
 
 
+def _seen_some(family: Any, x: Any) -> Any:
+    there = x[0] == x[0]
+    for d in range(1, len(x)):
+        there = there | (x[d] == x[d])
+    return there
+
+
+def _seen(family: Any, x: Any) -> Any:
+    if x is lanes_type:
+        return _seen_one
+    return _seen_some if getattr(family.instance_class, "margins", False) else _seen_all
+
+
+def constants(family: Family, point: Point, c: Array, k: int) -> Any:
+    """What the family prepared for state k, c[k]: a tuple of values in registers that no store can alias, or a row."""
+    return tuple(c[k])
+
+
+def _constants_row(family: Any, point: Any, c: Any, k: Any) -> Any:
+    return numbers(c, k)
+
+
+def _constants_tuple(family: Any, point: Any, c: Any, k: Any) -> Any:
+    return take(prepare(family, point.phi[0]), c, k)
+
+
 specialise(observation, observation, _observation)
-specialise(seen, seen, lambda x: _seen_one if x is lanes_type else _seen_several)
+specialise(seen, seen, _seen)
+specialise(constants, constants, lambda *kinds: _constants_row if is_wide(kinds[0]) else _constants_tuple)
+
+
+def add_expected(family: Family, x: Any, c: Any, k: int, gamma: Any, ok: Any, want: bool, sums: "Sums") -> None:
+    """Add gamma times the scores of an observation and, if ``want``, gamma and its statistics, to those of state k.
+
+    Of a wide family the statistics are always added, and its scores follow from their sums (``conclude``): their place
+    is free until then.
+    """
+    if getattr(family, "wide", False):
+        _add_wide(family, x, c, k, gamma, ok, want, sums)
+    else:
+        _add_narrow(family, x, c, k, gamma, ok, want, sums)
+
+
+def _add_narrow(family: Any, x: Any, c: Any, k: Any, gamma: Any, ok: Any, want: Any, sums: Any) -> None:
+    gather(sums.scores, k, score(family, x, c), gamma, ok)
+    if want:
+        store(sums.counts, (k,), load(sums.counts, (k,)) + np.where(ok, gamma, 0.0))
+        gather(sums.statistics, k, statistics(family, x, c), gamma, ok)
+
+
+def _add_wide(family: Any, x: Any, c: Any, k: Any, gamma: Any, ok: Any, want: Any, sums: Any) -> None:
+    weight = np.where(ok, gamma, 0.0)
+    store(sums.counts, (k,), load(sums.counts, (k,)) + weight)
+    add_statistics(family, x, c, weight, row(sums.scores, k), row(sums.statistics, k))
+
+
+def conclude(family: Family, c: Any, k: int, sums: "Sums") -> None:
+    """The scores of state k, of a wide family, from the sums of its statistics."""
+    if getattr(family, "wide", False):
+        _conclude_wide(family, c, k, sums)
+
+
+def _conclude_wide(family: Any, c: Any, k: Any, sums: Any) -> None:
+    summed_score(family, load(sums.counts, (k,)), row(sums.statistics, k), c, row(sums.scores, k))
+
+
+def _conclude_nothing(family: Any, c: Any, k: Any, sums: Any) -> None:
+    return None
+
+
+def row(array: Array, k: int) -> Any:
+    """array[k], of any length, as lanes."""
+    return array[k]
+
+
+_any_row = row_of(0)
+
+
+def _row(array: Any, k: Any) -> Any:
+    return _any_row(array, (k,))
 
 
 def gather(total: Array, k: int, parts: tuple[Any, ...], gamma: Any, ok: Any) -> None:
@@ -113,6 +212,9 @@ def _gather_nothing(total: Any, k: Any, parts: Any, gamma: Any, ok: Any) -> None
     return None
 
 
+specialise(row, row, lambda array, k: _row)
+specialise(add_expected, add_expected, lambda *kinds: _add_wide if is_wide(kinds[0]) else _add_narrow)
+specialise(conclude, conclude, lambda *kinds: _conclude_wide if is_wide(kinds[0]) else _conclude_nothing)
 specialise(gather, gather, lambda total, k, parts, gamma, ok: gather if len(parts) else _gather_nothing)
 
 
@@ -127,11 +229,10 @@ def forward(family, point, g, first, last, n, every):
     """
     transition = point.transition
     K = transition.shape[0]
-    template = prepare(family, point.phi[0])
     total = splat(0.0)
     for t in range(n):
         x = observation(family, g.y, t)
-        ok = seen(x)
+        ok = seen(family, x)
         top = splat(-1e300)
         for k in range(K):
             s = load(g.a, (t, 0)) * transition[0, k]
@@ -139,7 +240,7 @@ def forward(family, point, g, first, last, n, every):
                 s = s + load(g.a, (t, j)) * transition[j, k]
             if t <= first:
                 s = np.where(load(g.begin, (0,)) == float(t), point.start[k], s)
-            v = log_density(family, x, take(template, point.c, k))
+            v = log_density(family, x, constants(family, point, point.c, k))
             top = np.where((v > top) & (s > 0.0), v, top)
             store(g.a, (t + 1, k), s)
             store(g.p, (t, k), v)
@@ -199,7 +300,6 @@ def smooth(family, point, g, first, last, shortest, sums, want_statistics, keep)
     """
     transition = point.transition
     K = transition.shape[0]
-    template = prepare(family, point.phi[0])
     z = splat(0.0)
     for k in range(K):
         z = z + load(g.a, (last, k)) * load(g.b, (0, k))
@@ -208,7 +308,7 @@ def smooth(family, point, g, first, last, shortest, sums, want_statistics, keep)
         store(g.b, (0, k), load(g.b, (0, k)) * z)
     for t in range(last - 1, first - 1, -1):
         x = observation(family, g.y, t)
-        ok = seen(x)
+        ok = seen(family, x)
         if t - first >= shortest:  # a shorter core may be followed by its halo
             ok = ok & (load(g.steps, (0,)) > float(t - first))
         scale = load(g.scale, (t,))
@@ -221,11 +321,7 @@ def smooth(family, point, g, first, last, shortest, sums, want_statistics, keep)
             if t == first:
                 begins = load(g.begin, (0,)) == float(first)
                 store(sums.first, (k,), load(sums.first, (k,)) + np.where(begins, gamma, 0.0))
-            slopes = score(family, x, take(template, point.c, k))
-            gather(sums.scores, k, slopes, gamma, ok)
-            if want_statistics:
-                store(sums.counts, (k,), load(sums.counts, (k,)) + np.where(ok, gamma, 0.0))
-                gather(sums.statistics, k, statistics(family, x, take(template, point.c, k)), gamma, ok)
+            add_expected(family, x, constants(family, point, point.c, k), k, gamma, ok, want_statistics, sums)
         for j in range(K):
             s = load(g.pb, (0, 0)) * transition[j, 0]
             for k in range(1, K):
@@ -243,6 +339,8 @@ def smooth(family, point, g, first, last, shortest, sums, want_statistics, keep)
             aj = load(g.a, (t, j))
             for k in range(K):
                 store(sums.pairs, (j, k), load(sums.pairs, (j, k)) + aj * load(g.pb, (0, k)))
+    for k in range(K):
+        conclude(family, constants(family, point, point.c, k), k, sums)
 
 
 class Sums(NamedTuple):

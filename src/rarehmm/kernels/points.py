@@ -7,12 +7,13 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import types
 
 from rarehmm.dispatch import inner, kernel, specialise
-from rarehmm.emissions import log_density, prepare, score
+from rarehmm.emissions import log_density, prepare
 from rarehmm.kernels.chain import clear, eliminate, prior_slope, start_pull, unpack
-from rarehmm.kernels.messages import Point, Sums, gather, observation, zeros
-from rarehmm.lanes import lane_array, load, load_columns, positive_log, relative, splat, store
+from rarehmm.kernels.messages import Point, Sums, add_expected, conclude, observation, row, seen, zeros
+from rarehmm.lanes import any_lane, lane_array, load, load_columns, positive_log, relative, splat, store
 from rarehmm.series import Array
 
 EVERY = 4  # steps between normalisations
@@ -47,25 +48,27 @@ class Lot(NamedTuple):
     u: Array
 
 
-def lot(point: Point, D: int, n: int) -> Lot:
-    """Room for a group of points of the kind of ``point`` on series of up to n observations."""
+def lot(point: Point, D: int, n: int, Q: int) -> Lot:
+    """Room for a group of points of the kind of ``point`` on series of up to n observations; Q as in ``zeros``."""
     (K, P), C, one = point.phi.shape, point.c.shape[1], lane_array
     messages = one(1, D), one(n, K), one(n + 1, K), one(n), one(1, K), one(1, K), one(1)
     alone = np.empty((K, K)), np.empty((K, K)), np.empty(K), np.empty((2, K))
-    return Lot(one(K, C), one(K, K), one(K), *messages, zeros(K, P, 0)[1], *alone)
+    return Lot(one(K, C), one(K, K), one(K), *messages, zeros(K, P, Q)[1], *alone)
 
 
-def constants(template: tuple[Any, ...], c: Array, k: int) -> tuple[Any, ...]:
-    """c[k] of all lanes, as a tuple as long as ``template``."""
+def lane_constants(template: Any, c: Array, k: int) -> Any:
+    """c[k] of all lanes, as a tuple as long as ``template``, or as a row if that is an array."""
     return tuple(c[k, : len(template)])
 
 
-def _constants(template: Any, c: Any, k: Any) -> Any:
+def _lane_constants(template: Any, c: Any, k: Any) -> Any:
+    if isinstance(template, types.Array):
+        return lambda template, c, k: row(c, k)
     several = load_columns(len(template))
     return lambda template, c, k: several(c, k)
 
 
-specialise(constants, constants, _constants)
+specialise(lane_constants, lane_constants, _lane_constants)
 
 
 # ---------------------------------------------------------------- parameters
@@ -118,10 +121,9 @@ def ahead(family, lot, point, y, fresh, back):
     total = load(lot.total, (0,))
     for t in range(len(y)):
         here, there, at = (t, t + 1, t) if back else (0, 0, 0)
-        missing = False
         for i in range(y.shape[1]):
-            missing |= y[t, i] != y[t, i]
             store(lot.x, (0, i), splat(y[t, i]))
+        missing = not any_lane(seen(family, observation(family, lot.x, 0)))
         for k in range(K):
             if fresh[t]:
                 s = load(lot.start, (k,))
@@ -140,7 +142,7 @@ def ahead(family, lot, point, y, fresh, back):
         else:
             x, top = observation(family, lot.x, 0), splat(-1e300)
             for k in range(K):
-                v = log_density(family, x, constants(template, lot.c, k))
+                v = log_density(family, x, lane_constants(template, lot.c, k))
                 top = np.where((v > top) & (load(lot.pb, (0, k)) > 0.0), v, top)
                 store(lot.p, (at, k), v)
             for k in range(K):
@@ -171,17 +173,16 @@ def astern(family, lot, point, y, fresh):
         if t == len(y) - 1 or fresh[t + 1]:
             for k in range(K):
                 store(lot.b, (0, k), splat(1.0))
-        missing = False
         for i in range(y.shape[1]):
-            missing |= y[t, i] != y[t, i]
             store(lot.x, (0, i), splat(y[t, i]))
+        missing = not any_lane(seen(family, observation(family, lot.x, 0)))
         x, scale = observation(family, lot.x, 0), load(lot.scale, (t,))
         for k in range(K):
             bk = load(lot.b, (0, k))
             gamma = load(lot.a, (t + 1, k)) * bk
             store(lot.pb, (0, k), load(lot.p, (t, k)) * bk * scale)
             if not missing:
-                gather(sums.scores, k, score(family, x, constants(template, lot.c, k)), gamma, every)
+                add_expected(family, x, lane_constants(template, lot.c, k), k, gamma, every, False, sums)
             if fresh[t]:
                 store(sums.first, (k,), load(sums.first, (k,)) + gamma)
         if not fresh[t]:
@@ -193,6 +194,8 @@ def astern(family, lot, point, y, fresh):
                     s = s + pb * load(lot.transition, (j, k))
                     store(sums.pairs, (j, k), load(sums.pairs, (j, k)) + aj * pb)
                 store(lot.b, (0, j), np.where(aj > 0.0, s, 0.0))
+    for k in range(K):
+        conclude(family, lane_constants(template, lot.c, k), k, sums)
 
 
 @inner

@@ -6,9 +6,9 @@ Densities are computed beforehand, 16 steps at a time; what remains is K^2 opera
 import numpy as np
 
 from rarehmm.dispatch import inner, kernel
-from rarehmm.emissions import log_density, prepare
-from rarehmm.kernels.messages import observation, seen
-from rarehmm.lanes import LANES, LOWEST, Array, lane_array, relative, store, take
+from rarehmm.emissions import log_density
+from rarehmm.kernels.messages import constants, observation, seen
+from rarehmm.lanes import LANES, LOWEST, Array, lane_array, relative, store
 
 VANISHED = 1e-290  # masses below this are as good as lost
 
@@ -18,7 +18,6 @@ def log_densities(family, point, y, buffer, room, out):
     """out (n, K): log density of each row of y (n, D) in each state; 0 for all states where it is missing.
 
     ``buffer`` (1, D, LANES) and ``room`` (1, LANES) are scratch."""
-    template = prepare(family, point.phi[0])
     n, K = out.shape
     for first in range(0, n, LANES):
         size = min(LANES, n - first)
@@ -26,9 +25,9 @@ def log_densities(family, point, y, buffer, room, out):
             for d in range(y.shape[1]):
                 buffer[0, d, w] = y[first + w, d] if w < size else np.nan
         x = observation(family, buffer, 0)
-        ok = seen(x)
+        ok = seen(family, x)
         for k in range(K):
-            store(room, (0,), np.where(ok, log_density(family, x, take(template, point.c, k)), 0.0))
+            store(room, (0,), np.where(ok, log_density(family, x, constants(family, point, point.c, k)), 0.0))
             for w in range(size):
                 out[first + w, k] = room[0, w]
 
