@@ -43,6 +43,8 @@ from rarehmm.lanes import LANES
 from rarehmm.priors import Prior
 from rarehmm.series import Array, Domain, IntArray, Summary
 
+APART = ("product", "sized")  # files of this folder that hold no family of their own
+
 
 class Parameter(NamedTuple):
     """A parameter of each state.
@@ -168,9 +170,10 @@ def _tried(name: str, function: Any, family: Family, *args: Any) -> Any:
 
 
 def families() -> dict[str, Any]:
-    """The families of this folder by the name of their file: ``{"gaussian": Gaussian, ...}``."""
+    """The families of this folder by the name of their file: ``{"gaussian": Gaussian, ...}``; each can be made without
+    arguments, so that ``Product``, which is made of families, is none of them."""
     found = {}
-    for file in pkgutil.iter_modules(__path__):
+    for file in (f for f in pkgutil.iter_modules(__path__) if f.name not in APART):
         module = importlib.import_module(f"{__name__}.{file.name}")
         classes = [c for c in vars(module).values() if inspect.isclass(c) and c.__module__ == module.__name__]
         found[file.name] = next(c for c in classes if hasattr(c, "parameters"))

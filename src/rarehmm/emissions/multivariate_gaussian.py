@@ -17,6 +17,7 @@ import numpy as np
 
 from rarehmm.dispatch import compiled
 from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
+from rarehmm.emissions.sized import Sized
 from rarehmm.lanes import tuple_of
 from rarehmm.priors import (
     Prior,
@@ -31,14 +32,13 @@ from rarehmm.priors import (
 from rarehmm.series import REALS, Array, Domain, IntArray
 
 
-class MultivariateGaussian(tuple[()]):
+class MultivariateGaussian(Sized):
     """Bell-shaped noise in ``columns`` columns; ``diagonal`` if those are independent given the state.
 
     ``phi`` of one state: the means, the residual variances, the slopes row by row; ``phi_of`` and ``moments`` translate
     between these and covariances.
     """
 
-    _fields = ()
     columns: int
     diagonal: bool
 
@@ -48,22 +48,9 @@ class MultivariateGaussian(tuple[()]):
         made: MultivariateGaussian = tuple.__new__(sized(int(columns), bool(diagonal)))
         return made
 
-    def __reduce__(self) -> Any:
-        return MultivariateGaussian, (self.columns, self.diagonal)
-
     @property
-    def settings(self) -> tuple[str, tuple[Any, ...]]:
-        """What a saved posterior keeps of the family."""
-        return "MultivariateGaussian", (self.columns, self.diagonal)
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
-
-    def __ne__(self, other: object) -> bool:
-        return type(self) is not type(other)
-
-    def __hash__(self) -> int:
-        return hash(type(self))
+    def arguments(self) -> tuple[int, bool]:
+        return self.columns, self.diagonal
 
     def __repr__(self) -> str:
         return f"MultivariateGaussian({self.columns}{', diagonal=True' if self.diagonal else ''})"
