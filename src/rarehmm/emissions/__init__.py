@@ -22,7 +22,8 @@ kernels, on lanes of 16 doubles:
   parameters (K, P) given which observations belong to which state;
 * ``complete_score(family, count, sums, hat, c)``, if there are statistics: the score of a state in terms of their sums
   (n or expected n of them, taken at other parameters, whose constants are ``hat``): the control variate of chains;
-* ``cdf(y, phi)``, for residuals: P(Y <= y) of observations (n,) in a state with parameters phi (P,);
+* ``cdf(y, phi)``, for residuals: P(Y <= y) of observations (n,) in a state with parameters phi (P,); of several columns
+  ``cdfs(y, phi)``, that of each column by itself (n, D);
 * ``heavier(phi)``, to tell rare states from tails: families with heavier tails, and parameters of them like phi (K, P);
 * ``estimate(y, weight)``, to start from labels: parameters (P,) of one state from its observations (n,), weighted.
 
