@@ -126,8 +126,8 @@ def report(data):
         "# Gaussian windows of several columns",
         "",
         f"A window of {2 * HALF_WIDTH + 1} observations with buffers of {BUFFER}, K = {K}, full covariance, one",
-        "thread; microseconds a window, smallest of several rounds. *Arithmetic*: the multiply-adds that the gradient takes, "
-        f"at {data['speed'] * 1e12:.1f} ps each,",
+        "thread; microseconds a window, smallest of several rounds. *Arithmetic*: the multiply-adds that the gradient",
+        f"takes, at {data['speed'] * 1e12:.1f} ps each,",
         "the speed of a kernel that does nothing else in the same run. Written by `make columns`; do not edit.",
         "",
         f"Machine: {data['cpu']}.",

@@ -13,6 +13,7 @@ from rarehmm.emissions.log_normal import LogNormal
 from rarehmm.emissions.multivariate_gaussian import MultivariateGaussian
 from rarehmm.emissions.negative_binomial import NegativeBinomial
 from rarehmm.emissions.poisson import Poisson
+from rarehmm.emissions.product import Product
 from rarehmm.emissions.student_t import StudentT
 from rarehmm.emissions.von_mises import VonMises
 from rarehmm.emissions.zero_inflated_poisson import ZeroInflatedPoisson
@@ -90,6 +91,7 @@ __all__ = [
     "Pool",
     "Posterior",
     "Priors",
+    "Product",
     "RareHMM",
     "ReadError",
     "Regime",

@@ -357,8 +357,8 @@ class DigestCache(FunctionCache):
         return found if found is None or found.signature.args == tuple(sig) else None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        for tag in sig:
-            if isinstance(tag, Tag) and fingerprint_now(tag.instance_class) != tag.identity[1]:
+        for tag in tags(sig):
+            if fingerprint_now(tag.instance_class) != tag.identity[1]:
                 logger.warning("%s was changed after its first use, or uses what cannot be looked through: "
                                "its kernels are not saved", tag.identity[0])  # fmt: skip
                 return
@@ -366,6 +366,14 @@ class DigestCache(FunctionCache):
             super().save_overload(sig, data)
         except OSError as error:
             logger.warning("a compiled kernel could not be saved: %s", error)
+
+
+def tags(kinds: Any) -> Iterator[Tag]:
+    """All tags among numba types, also those of the fields of others."""
+    for kind in kinds:
+        if isinstance(kind, Tag):
+            yield kind
+            yield from tags(kind.types)
 
 
 class Entries:

@@ -1,6 +1,7 @@
 """RareHMM: the library in one object, for people who know scikit-learn and hmmlearn."""
 
 import logging
+import math
 import time
 import warnings
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 
 from rarehmm.checks import check_memory, check_whole
 from rarehmm.emissions import Family, columns, families
+from rarehmm.emissions.product import Product
 from rarehmm.events import Events
 from rarehmm.inference import infer
 from rarehmm.initial import pieces
@@ -26,12 +28,14 @@ from rarehmm.prediction import Forecast, Ready, Stream, forecast, log_score, upd
 from rarehmm.progress import Watch, progress_line, silent
 from rarehmm.regimes import Regime, judge_states
 from rarehmm.replicas import LONG, check_replicas
-from rarehmm.residuals import Fit, check_residuals, pseudo_residuals
-from rarehmm.series import Array, IntArray, Series
+from rarehmm.residuals import Fit, check_residuals, has_residuals, pseudo_residuals
+from rarehmm.series import Array, IntArray, Series, Summary
 from rarehmm.simulation import simulate
 from rarehmm.streaming import Stretches, check_out, collected, last_law, stretches_of_probabilities, written
 
 logger = logging.getLogger(__name__)
+
+CATEGORIES = 100  # in a column, at most, that are counted from the data
 
 
 class RareHMM(BaseEstimator):
@@ -41,12 +45,14 @@ class RareHMM(BaseEstimator):
     ----------
     n_components : int, default 3
         Number of hidden states: two regimes of ordinary life and a rare one.  ``select_n_components`` compares numbers.
-    emission : str or family, default "gaussian"
+    emission : str, family or list of these, default "gaussian"
         Density of an observation given its state: the name of a family or an instance, such as ``StudentT(4)`` or
         ``NegativeBinomial(3)`` (what is in brackets is not learnt).  Real numbers: "gaussian", "student_t"; positive
         ones: "exponential", "gamma", "log_normal"; counts: "poisson", "negative_binomial", "zero_inflated_poisson";
-        0 and 1: "bernoulli"; n categories: ``Categorical(n)``; angles: "von_mises"; several columns:
-        "multivariate_gaussian", which "gaussian" is as well there, with full covariance.
+        0 and 1: "bernoulli"; categories 0, 1, ...: "categorical", as many as the data have, or ``Categorical(n)``;
+        angles: "von_mises"; several columns: "multivariate_gaussian", which "gaussian" is as well there, with full
+        covariance.  A list has one for each column, independent given the state: ``["gaussian", "categorical"]``, the
+        same as ``Product(Gaussian(), Categorical(n))``.
     method : str, default "auto"
         How the posterior is sampled.  "auto" looks at the posterior and takes the quickest method that is right for it;
         "chain", "importance", "gibbs", "hmc" and "langevin" force one; "laplace" and "vi" draw from a Gaussian, that at
@@ -113,7 +119,7 @@ class RareHMM(BaseEstimator):
         self,
         n_components: int = 3,
         *,
-        emission: str | Family = "gaussian",
+        emission: str | Family | list[Any] = "gaussian",
         method: str = "auto",
         n_draws: int = 1000,
         priors: Priors | None = None,
@@ -170,7 +176,7 @@ class RareHMM(BaseEstimator):
                 X, lengths, memory_limit=self.memory_limit, executor=client or executor, watch=partial(watch, "reading")
             )
             refuse_lengths(y, series)
-            family = self._family(series.n_columns)
+            family = self._family(series)
             priors = default_priors(family, self.n_components, series) if self.priors is None else self.priors
             start = None if self.startprob is None else np.asarray(self.startprob, dtype=float)
             model = Model(family, self.n_components, priors, start, fixed=self.fixed)
@@ -202,15 +208,16 @@ class RareHMM(BaseEstimator):
         self.posterior_, self.regimes_, self.n_features_in_ = posterior, regimes, columns(model.family)
         return self
 
-    def _family(self, D: int) -> Any:
-        if not isinstance(self.emission, str):
-            return self.emission
-        known = families()
-        if self.emission not in known:
-            raise ValueError(f"emission is {self.emission!r}; it must be one of {', '.join(known)}, or a family.")
-        if self.emission in ("gaussian", "multivariate_gaussian"):
-            return known["multivariate_gaussian"](D) if D > 1 else known["gaussian"]()
-        return known[self.emission]()
+    def _family(self, series: Series) -> Any:
+        told = self.emission
+        if isinstance(told, list):
+            return side_by_side(told, series)
+        if told in ("gaussian", "multivariate_gaussian") and series.n_columns > 1:
+            return families()["multivariate_gaussian"](series.n_columns)
+        if isinstance(told, str):
+            return by_name("gaussian" if told == "multivariate_gaussian" else told, series.summaries[0])
+        check_labels(told, series)
+        return told
 
     def _first(self, model: Model, series: Series) -> Parameters | None:
         if self.init is None:
@@ -247,9 +254,9 @@ class RareHMM(BaseEstimator):
 
     @property
     def means_(self) -> Array:
-        """(K, D), as in hmmlearn."""
+        """(K, D), as in hmmlearn: the first parameter of each column."""
         posterior = self._fitted()
-        return posterior.mean.phi[:, : self.n_features_in_]
+        return posterior.mean.phi[:, getattr(posterior.model.family, "levels", slice(self.n_features_in_))]
 
     @property
     def covars_(self) -> Array:
@@ -460,9 +467,11 @@ class RareHMM(BaseEstimator):
         series = pieces(whole, LONG)
         rng = generator(self.random_state)
         checks = []
-        if hasattr(posterior.model.family, "cdf"):
+        if has_residuals(posterior.model.family):
             found = pseudo_residuals(rng, posterior.model, posterior.mean, series, threads=self._threads)
-            checks = check_residuals(found, series.bounds)
+            for i, column in enumerate(np.atleast_2d(found.T)):
+                where = f" of column {i}" if found.ndim > 1 else ""
+                checks += [c._replace(name=c.name + where) for c in check_residuals(column, series.bounds)]
         checks += check_replicas(rng, posterior.model, posterior.points(50), series)
         seen = f"{len(series):,} of {len(whole):,} observations, in evenly spaced pieces, were looked at."
         return Fit(checks, "" if len(series) == len(whole) else seen)
@@ -483,6 +492,46 @@ def as_series(X: Any, lengths: Any = None, *, executor: Any = None, **more: Any)
     series: Series = X if executor is None else copy(X)
     series.executor = executor or series.executor
     return series
+
+
+def by_name(name: str, column: Summary) -> Any:
+    """A family by its name; of categories, as many as the column has."""
+    known = families()
+    if name not in known:
+        raise ValueError(f"emission is {name!r}; it must be one of {', '.join(known)}, or a family.")
+    if name == "categorical" and column.low >= 0 and 1 <= column.high < CATEGORIES:
+        return known[name](math.floor(column.high) + 1)
+    return known[name]()
+
+
+def side_by_side(told: list[Any], series: Series) -> Product:
+    """A family for each column, by its name or as it is; parameters have the names of the columns."""
+    if len(told) != series.n_columns:
+        raise ValueError(
+            f"emission has {len(told)} families and X {series.n_columns} columns; name one for each, or use Product "
+            "for families of several columns: Product(MultivariateGaussian(2), Poisson())."
+        )
+    made = [by_name(one, s) if isinstance(one, str) else one for one, s in zip(told, series.summaries, strict=True)]
+    for one, family in zip(told, made, strict=True):
+        if columns(family) != 1:
+            raise ValueError(
+                f"emission has {one!r}, which reads {columns(family)} columns; in a list each reads one. Use Product: "
+                "Product(MultivariateGaussian(2), Poisson())."
+            )
+    return Product(*zip(series.names or [None] * len(made), made, strict=True))
+
+
+def check_labels(family: Any, series: Series) -> None:
+    """Refuse a Product with the name of one column at the place of another."""
+    if not isinstance(family, Product) or series.names is None:
+        return
+    for label, place in zip(family.given, family.places, strict=True):
+        at = place.columns[0]
+        if label in series.names and at < len(series.names) and series.names[at] != label:
+            raise ValueError(
+                f"{label!r} of emission stands for column {at}, and that is {series.names[at]!r} in X; bring the "
+                "columns into the order of the families."
+            )
 
 
 def generator(random_state: Any) -> np.random.Generator:

@@ -23,7 +23,7 @@ from scipy.optimize import linear_sum_assignment
 from rarehmm.blocks import Chunk, evenly, over, rows_at
 from rarehmm.em import Climb, em_steps
 from rarehmm.emissions import columns, domains, there
-from rarehmm.labels import all_rows, clusters, from_labels, kmeans_labels
+from rarehmm.labels import all_rows, carried, clusters, from_labels, kmeans_labels
 from rarehmm.model import Model, Parameters
 from rarehmm.passes import decode, expectations, log_likelihood, predictive_log_density
 from rarehmm.series import Array, IntArray, Series, in_memory
@@ -260,13 +260,23 @@ def surprises(model: Model, fit: Parameters, series: Series, threads: int | None
 
 # ---------------------------------------------------------------- candidates
 def first_labels(model: Model, series: Series) -> IntArray:
-    """Labels (T,) by k-means: of the observations or, where these are categories, of how often each is for a while."""
-    domain = domains(model.family)[0]
-    if not domain.whole or np.isinf(domain.high):
+    """Labels (T,) by k-means: of the observations and, in columns of categories, of how often each is for a while."""
+    kinds = domains(model.family)
+    few = [domain.whole and bool(np.isfinite(domain.high)) for domain in kinds]
+    if not any(few):
         return kmeans_labels(series, model.n_states)
     y, seen = all_rows(series)
-    marks = np.where(seen[:, None], y == np.arange(1.0, domain.high + 1), 0.0)  # (T, n - 1)
-    return clusters(uniform_filter1d(marks, SPANS[0], axis=0, mode="nearest"), model.n_states)
+    parts = []
+    for column, domain, categories in zip(y.T, kinds, few, strict=True):
+        if categories:
+            marks = np.where(seen[:, None], column[:, None] == np.arange(1.0, domain.high + 1), 0.0)  # (T, n - 1)
+            parts.append(uniform_filter1d(marks, SPANS[0], axis=0, mode="nearest"))
+        else:
+            parts.append(column[:, None])
+    known = seen | all(few)  # of categories alone, every row has those around it
+    labels = np.zeros(len(y), dtype=np.int64)
+    labels[known] = clusters(np.hstack(parts)[known], model.n_states)
+    return carried(labels, known)
 
 
 def surprising(model: Model, parameters: Parameters, series: Series, threads: int | None) -> list[Array]:

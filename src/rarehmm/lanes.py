@@ -251,6 +251,19 @@ def _length(row: Any) -> Any:
     return (lambda row: count) if isinstance(row, RowType) else None
 
 
+def row(array: Array, k: int) -> Any:
+    """The row array[k] of an array of lanes, of any length."""
+    return array[k]
+
+
+_any_row = row_of(0)
+
+
+def _row(array: Any, k: Any) -> Any:
+    return _any_row(array, (k,))
+
+
+specialise(row, row, lambda *kinds: _row)
 specialise(operator.getitem, _get_item, _is_row(_get_item))
 specialise(operator.setitem, _set_item, _is_row(_set_item))
 specialise(len, lambda row: 0, _length)

@@ -13,6 +13,7 @@ from rarehmm import priors as all_priors
 from rarehmm.arviz_adapter import effective_size, inference_data, r_hat, read_posterior, write_netcdf
 from rarehmm.diagnostics import Check, verdict
 from rarehmm.emissions import families
+from rarehmm.emissions.product import Product
 from rarehmm.inference import Inference
 from rarehmm.mode import reordered
 from rarehmm.model import Model, Parameters, Priors
@@ -217,7 +218,7 @@ class Posterior:
         if version > FORMAT:
             raise ValueError(f"{path} has format {version}; this version of rarehmm reads up to {FORMAT}. Update it.")
         try:
-            family = restored(told["family"], families()) if family is None else family
+            family = restored(told["family"], {**families(), "product": Product}) if family is None else family
             emission = tuple(restored(p, vars(all_priors)) for p in told["priors"])
             start = None if told["start"] is None else np.array(told["start"])
             priors = Priors(emission, all_priors.Dirichlet(told["concentration"]))
@@ -235,15 +236,17 @@ def as_list(values: Array) -> list[Any]:
 
 
 def described(thing: Any) -> list[Any]:
-    """A family or a prior as data: the name of its class, and its settings."""
+    """A family or a prior as data: the name of its class, and its settings; a part of a family as [label, part]."""
     if hasattr(thing, "settings"):
-        return [thing.settings[0], *thing.settings[1]]
+        name, settings = thing.settings
+        return [name, *([s[0], described(s[1])] if isinstance(s, tuple) else s for s in settings)]
     return [type(thing).__name__, *(float(v) if isinstance(v, float | np.floating) else v for v in thing)]
 
 
 def restored(told: list[Any], known: dict[str, Any]) -> Any:
     """The family or prior that was described, out of known classes."""
     name, *settings = told
+    settings = [(s[0], restored(s[1], known)) if isinstance(s, list) else s for s in settings]
     classes = {c.__name__: c for c in known.values() if isinstance(c, type) and issubclass(c, tuple)}
     if name not in classes:
         raise ValueError(f"{name} is not among {', '.join(sorted(classes))}; pass family=")

@@ -21,25 +21,37 @@ LARGEST = 8.0  # residuals are cut here: the normal distribution function is 1 b
 BLOCKS = 20
 
 
+def has_residuals(family: Any) -> bool:
+    """Whether a family has the distribution functions that they need."""
+    return hasattr(family, "cdf") or hasattr(family, "cdfs")
+
+
 def pseudo_residuals(
     rng: np.random.Generator, model: Model, parameters: Parameters, series: Series, *, threads: int | None = None
 ) -> Array:
-    """Residuals (T,), standard normal and independent if the model is right; NaN where missing."""
+    """Residuals (T,), or (T, D) of several columns, each standard normal and independent of those before it if the
+    model is right; NaN where missing."""
     family: Any = model.family
-    if not hasattr(family, "cdf"):
+    if not has_residuals(family):
         raise TypeError(f"{model.name} has no 'cdf', the distribution function of one state: residuals need it.")
     filtered = filter_states(model, parameters, series, threads=threads)
     expected = np.vstack([parameters.start, filtered[:-1] @ parameters.transition])  # of the state before y is seen
     expected[series.bounds[:-1]] = parameters.start
-    y = np.concatenate([rows[:, 0] for _, rows in series.strides()])
-    counts = domains(family)[0].whole
-    high, low = np.zeros(len(y)), np.zeros(len(y))
+    y = np.concatenate([rows for _, rows in series.strides()])
+    whole = np.array([domain.whole for domain in domains(family)])
+    high, low = np.zeros(y.shape), np.zeros(y.shape)
     for k, phi in enumerate(parameters.phi):
-        high += expected[:, k] * family.cdf(y, phi)
-        if counts:
-            low += expected[:, k] * family.cdf(y - 1, phi)
-    u = low + rng.random(len(y)) * (high - low) if counts else high
-    return np.clip(ndtri(np.clip(u, 0.0, 1.0)), -LARGEST, LARGEST)
+        high += expected[:, k, None] * distributions(family, y, phi)
+        if whole.any():
+            low += expected[:, k, None] * distributions(family, y - 1, phi)
+    u = np.where(whole, low + rng.random(y.shape) * (high - low), high) if whole.any() else high
+    out = np.clip(ndtri(np.clip(u, 0.0, 1.0)), -LARGEST, LARGEST)
+    return np.asarray(out if y.shape[1] > 1 else out[:, 0])
+
+
+def distributions(family: Any, y: Array, phi: Array) -> Array:
+    """P(Y <= y) of each column, (n, D), in a state with parameters phi (P,)."""
+    return np.asarray(family.cdfs(y, phi) if hasattr(family, "cdfs") else family.cdf(y[:, 0], phi)[:, None])
 
 
 def check_residuals(residuals: Array, bounds: Any) -> list[Check]:

@@ -99,8 +99,9 @@ def in_memory(source: Source) -> pd.DataFrame:
 def fit(folder: Path, settings: Settings, series: Series, shown: bool = False) -> Found:
     """Fit the series of the settings, and fill the folder; progress is ``shown`` on a terminal."""
     logger.info("%s", series)
+    emission = settings.emissions[0] if len(settings.emissions) == 1 else settings.emissions
     hmm = RareHMM(
-        settings.states, emission=settings.emission, method=settings.method, n_draws=settings.draws,
+        settings.states, emission=emission, method=settings.method, n_draws=settings.draws,
         rare_share=settings.rare_share, n_jobs=settings.threads, random_state=settings.seed, verbose=int(shown),
     )  # fmt: skip
     try:

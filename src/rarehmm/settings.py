@@ -23,7 +23,10 @@ class Settings:
     column: list[str] = field(default_factory=list, metadata={"help": "Column to model; repeat for several."})
     time: str | None = field(default=None, metadata={"help": "Column with the time of each row."})
     states: int = field(default=3, metadata={"help": "Number of hidden states.", "least": 1})
-    emission: str = field(default="gaussian", metadata={"help": "Density of an observation given its state."})
+    emission: str | list[str] = field(
+        default="gaussian",
+        metadata={"help": "Density of an observation given its state; one for each column: gaussian,bernoulli."},
+    )
     method: str = field(default="auto", metadata={"help": "How the posterior is sampled."})
     draws: int = field(default=1000, metadata={"help": "Effective draws of every parameter.", "least": 1})
     log: bool = field(default=False, metadata={"help": "Model the logarithm."})
@@ -40,11 +43,9 @@ class Settings:
         hints = typing.get_type_hints(Settings)
         for f in dataclasses.fields(self):
             check(f.name, getattr(self, f.name), hints[f.name], f.metadata.get("least"))
-        for name, known in (("emission", tuple(families())), ("method", METHODS)):
-            if (value := getattr(self, name)) not in known:
-                close = difflib.get_close_matches(value, known, 1)
-                hint = f" Did you mean {close[0]!r}?" if close else ""
-                raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(known)}.{hint}")
+        for emission in self.emissions:
+            check_known("emission", emission, tuple(families()))
+        check_known("method", self.method, METHODS)
         for name in ("rare_share", "threshold"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must lie between 0 and 1.")
@@ -56,12 +57,25 @@ class Settings:
         return [self.file] if isinstance(self.file, str) else self.file
 
     @property
+    def emissions(self) -> list[str]:
+        """One for all columns, or one for each."""
+        return [name.strip() for name in self.emission.split(",")] if isinstance(self.emission, str) else self.emission
+
+    @property
     def knots(self) -> int:
         """Knots of the baseline; 0: none is taken away."""
         return int(self.detrend.removeprefix("spline:")) if self.detrend else 0
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(dataclasses.asdict(self), sort_keys=False)
+
+
+def check_known(name: str, value: str, known: tuple[str, ...]) -> None:
+    """Refuse what is not known, with the nearest that is."""
+    if value not in known:
+        close = difflib.get_close_matches(value, known, 1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(known)}.{hint}")
 
 
 def check(name: str, value: Any, kind: Any, least: int | None) -> None:

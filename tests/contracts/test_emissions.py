@@ -11,11 +11,14 @@ from small_models import Pair, integral
 
 from rarehmm import (
     Categorical,
+    Gaussian,
     Model,
     MultivariateGaussian,
     Normal,
     Priors,
+    Product,
     Series,
+    StudentT,
     climb,
     default_priors,
     log_posterior,
@@ -36,7 +39,12 @@ from rarehmm.emissions import (
 from rarehmm.passes import densities, prepared
 from rarehmm.series import REALS
 
-MORE = [Pair(), MultivariateGaussian(2, diagonal=True), MultivariateGaussian(3), Categorical(5)]
+PRODUCTS = [
+    Product(Gaussian(), Gaussian()),
+    Product(StudentT(4.0), MultivariateGaussian(2)),
+    Product(one=Gaussian()),
+]
+MORE = [Pair(), MultivariateGaussian(2, diagonal=True), MultivariateGaussian(3), Categorical(5), *PRODUCTS]
 ALL = [kind() for kind in families().values()] + MORE
 each = pytest.mark.parametrize("family", ALL, ids=lambda f: type(f).__name__)
 

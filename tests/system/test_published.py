@@ -80,6 +80,43 @@ def test_speed_one_state_gaussian():
     assert round(-2 * value + 2 * np.log(439), 2) == 622.83
 
 
+SPEED = {  # depmixS4, tests/test1speed.R: response times and accuracy of three sequences, the maximum in three digits
+    "rt_mean": [5.52, 6.39],
+    "rt_sd": [0.202, 0.24],
+    "correct": [0.528, 0.902],
+    "transition": [[0.899, 0.101], [0.084, 0.916]],
+}
+
+
+def speed():
+    rt, correct = column("speed.csv", "rt", "corr_code")
+    family = rh.Product(rt=rh.Gaussian(), corr=rh.Categorical(2))
+    model = rh.Model(family, 2, rh.no_priors(family), start=[0.0, 1.0])
+    share = np.array(SPEED["correct"])
+    told = {"rt_mean": SPEED["rt_mean"], "rt_variance": np.square(SPEED["rt_sd"])}
+    parameters = model.parameters(SPEED["transition"], **told, corr_log_odds_1=np.log(share / (1 - share)))
+    return model, parameters, rh.Series(np.column_stack([rt, correct]), lengths=[168, 134, 137])
+
+
+def test_speed_and_accuracy():
+    """depmixS4: a Gaussian and a categorical column of two states, at rounded parameters."""
+    assert round(rh.log_likelihood(*speed()), 9) == -296.115107102
+
+
+def test_speed_and_accuracy_fitted():
+    """The rounded parameters are those of the maximum, with a free law of first states."""
+    model, rounded, series = speed()
+    begin = model.natural(rounded.phi * [0.9, 2.0, 0.5], [[0.7, 0.3], [0.3, 0.7]])
+    begin = begin._replace(start=np.array([0.5, 0.5]))
+    found = rh.climb(model, series, begin, steps=3000, tolerance=1e-10, free_start=True)
+    assert -296.115107102 < found.log_posterior < -296.1
+    phi = found.parameters.phi
+    np.testing.assert_array_equal(phi[:, 0].round(2), SPEED["rt_mean"])
+    np.testing.assert_array_equal(np.sqrt(phi[:, 1]).round(3), SPEED["rt_sd"])
+    np.testing.assert_allclose(1 / (1 + np.exp(-phi[:, 2])), SPEED["correct"], atol=6e-4)  # .90148 is told as .902
+    np.testing.assert_array_equal(found.parameters.transition.round(3), SPEED["transition"])
+
+
 def test_federal_funds():
     """Stata's mswitch: likelihood, and filtered and smoothed probabilities of every quarter."""
     (rate,) = column("fedfunds_quarterly.csv", "fedfunds")

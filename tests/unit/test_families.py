@@ -94,9 +94,9 @@ def test_there_may_be_more_states_than_categories():
     assert np.mean(hmm.predict(y) == states) > 0.95
 
 
-def test_another_number_of_categories_needs_an_instance():
+def test_the_number_of_categories_is_that_of_the_instance():
     with pytest.raises(ValueError, match=r"y\[1\] is 3; Categorical3 takes whole numbers from 0 to 2"):
-        rh.RareHMM(2, emission="categorical", verbose=0).fit([0, 3, 1, 2, 0])
+        rh.RareHMM(2, emission=rh.Categorical(3), verbose=0).fit([0, 3, 1, 2, 0])
     with pytest.raises(ValueError, match="n is 1; a whole number of categories from 2"):
         rh.Categorical(1)
     same = pickle.loads(pickle.dumps(rh.Categorical(4)))

@@ -24,7 +24,8 @@ kernels, on lanes of 16 doubles:
   (n or expected n of them, taken at other parameters, whose constants are ``hat``): the control variate of chains;
 * ``complete(rng, y, phi)``, for Gibbs sampling with ``margins`` (below) unless ``statistics`` can do without: rows
   (n, D) with draws of what is missing, given the rest;
-* ``cdf(y, phi)``, for residuals: P(Y <= y) of observations (n,) in a state with parameters phi (P,);
+* ``cdf(y, phi)``, for residuals: P(Y <= y) of observations (n,) in a state with parameters phi (P,); of several columns
+  ``cdfs(y, phi)``, that of each column by itself (n, D);
 * ``heavier(phi)``, to tell rare states from tails: families with heavier tails, and parameters of them like phi (K, P);
 * ``estimate(y, weight)``, to start from labels: parameters (P,) of one state from its observations (n,), weighted.
 
@@ -53,6 +54,8 @@ from rarehmm.dispatch import generic, provides
 from rarehmm.lanes import LANES
 from rarehmm.priors import Prior
 from rarehmm.series import Array, BoolArray, Domain, IntArray, Summary
+
+APART = ("product", "sized")  # files of this folder that hold no family of their own
 
 
 class Parameter(NamedTuple):
@@ -198,9 +201,10 @@ def _tried(name: str, function: Any, family: Family, *args: Any) -> Any:
 
 
 def families() -> dict[str, Any]:
-    """The families of this folder by the name of their file: ``{"gaussian": Gaussian, ...}``."""
+    """The families of this folder by the name of their file: ``{"gaussian": Gaussian, ...}``; each can be made without
+    arguments, so that ``Product``, which is made of families, is none of them."""
     found = {}
-    for file in pkgutil.iter_modules(__path__):
+    for file in (f for f in pkgutil.iter_modules(__path__) if f.name not in APART):
         module = importlib.import_module(f"{__name__}.{file.name}")
         classes = [c for c in vars(module).values() if inspect.isclass(c) and c.__module__ == module.__name__]
         found[file.name] = next(c for c in classes if hasattr(c, "parameters"))

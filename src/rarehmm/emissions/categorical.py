@@ -9,18 +9,18 @@ from scipy.special import softmax
 
 from rarehmm.dispatch import compiled
 from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
+from rarehmm.emissions.sized import Sized
 from rarehmm.lanes import tuple_of
 from rarehmm.priors import Normal, Prior, best_log_odds
 from rarehmm.series import Array, Domain, IntArray, below
 
 
-class Categorical(tuple[()]):
+class Categorical(Sized):
     r"""One of ``n`` categories 0, ..., n - 1, by the log odds of each to category 0, :math:`\eta_0 = 0`.
 
     .. math:: p(y = j \mid \eta_k) = e^{\eta_{kj}} / \sum_i e^{\eta_{ki}}
     """
 
-    _fields = ()
     n: int
 
     def __new__(cls, n: int = 3) -> "Categorical":
@@ -29,25 +29,9 @@ class Categorical(tuple[()]):
         made: Categorical = tuple.__new__(sized(int(n)))
         return made
 
-    def __reduce__(self) -> Any:
-        return Categorical, (self.n,)
-
     @property
-    def settings(self) -> tuple[str, tuple[Any, ...]]:
-        """What a saved posterior keeps of the family."""
-        return "Categorical", (self.n,)
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
-
-    def __ne__(self, other: object) -> bool:
-        return type(self) is not type(other)
-
-    def __hash__(self) -> int:
-        return hash(type(self))
-
-    def __repr__(self) -> str:
-        return f"Categorical({self.n})"
+    def arguments(self) -> tuple[int]:
+        return (self.n,)
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:

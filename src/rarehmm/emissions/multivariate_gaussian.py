@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rarehmm.dispatch import compiled, inner
+from rarehmm.dispatch import compiled, inner, specialise
 from rarehmm.emissions import (
     Parameter,
     add_statistics,
@@ -26,7 +26,8 @@ from rarehmm.emissions import (
     statistics,
     summed_score,
 )
-from rarehmm.lanes import any_lane, blank
+from rarehmm.emissions.sized import Sized
+from rarehmm.lanes import LANES, any_lane, blank, load_columns, row, splat, store
 from rarehmm.margins import of_columns
 from rarehmm.priors import (
     Prior,
@@ -41,14 +42,13 @@ from rarehmm.priors import (
 from rarehmm.series import REALS, Array, Domain, IntArray
 
 
-class MultivariateGaussian(tuple[()]):
+class MultivariateGaussian(Sized):
     """Bell-shaped noise in ``columns`` columns; ``diagonal`` if those are independent given the state.
 
     ``phi`` of one state: the means, the residual variances, the slopes row by row; ``phi_of`` and ``moments`` translate
     between these and covariances.
     """
 
-    _fields = ()
     wide, margins = True, True
     columns: int
     diagonal: bool
@@ -59,22 +59,9 @@ class MultivariateGaussian(tuple[()]):
         made: MultivariateGaussian = tuple.__new__(sized(int(columns), bool(diagonal)))
         return made
 
-    def __reduce__(self) -> Any:
-        return MultivariateGaussian, (self.columns, self.diagonal)
-
     @property
-    def settings(self) -> tuple[str, tuple[Any, ...]]:
-        """What a saved posterior keeps of the family."""
-        return "MultivariateGaussian", (self.columns, self.diagonal)
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
-
-    def __ne__(self, other: object) -> bool:
-        return type(self) is not type(other)
-
-    def __hash__(self) -> int:
-        return hash(type(self))
+    def arguments(self) -> tuple[int, bool]:
+        return self.columns, self.diagonal
 
     def __repr__(self) -> str:
         return f"MultivariateGaussian({self.columns}{', diagonal=True' if self.diagonal else ''})"
@@ -362,12 +349,44 @@ def sized(columns: int, diagonal: bool) -> Any:
 
     @compiled(statistics, cls)
     def _(family: Any, y: Any, c: Any) -> Any:
-        room, total = [0.0] * D, [0.0] * Q
-        add_statistics(family, y, c, 1.0, room, total)
-        return tuple(total)
+        return of_each(family, y, c)
 
     @compiled(score, cls)
     def _(family: Any, y: Any, c: Any) -> Any:
+        return of_each_score(family, y, c)
+
+    def of_each(family: Any, y: Any, c: Any) -> Any:
+        total = [0.0] * Q
+        add_statistics(family, y, c, 1.0, [0.0] * D, total)
+        return tuple(total)
+
+    def of_each_score(family: Any, y: Any, c: Any) -> Any:
         return tuple(complete_score(family, 1.0, statistics(family, y, c), c, c))
+
+    # in kernels these are needed by a Product alone, which has tuples: through memory, hence slowly
+    all_statistics, all_scores = load_columns(Q), load_columns(intercept)
+
+    @inner
+    def in_memory(family: Any, y: Any, c: Any) -> Any:
+        own, total = np.empty(norm + 1), np.zeros((1, Q, LANES))
+        x, room = np.empty((1, D, LANES)), np.empty((1, D, LANES))
+        for i in range(norm + 1):
+            own[i] = c[i]
+        for i in range(D):
+            store(x, (0, i), y[i])
+        add_statistics(family, row(x, 0), own, splat(1.0), row(room, 0), row(total, 0))
+        return own, total
+
+    def of_each_lanes(family: Any, y: Any, c: Any) -> Any:
+        return all_statistics(in_memory(family, y, c)[1], 0)
+
+    def of_each_score_lanes(family: Any, y: Any, c: Any) -> Any:
+        own, total = in_memory(family, y, c)
+        out = np.empty((1, intercept, LANES))
+        summed_score(family, splat(1.0), row(total, 0), own, row(out, 0))
+        return all_scores(out, 0)
+
+    specialise(of_each, of_each_lanes, lambda *kinds: of_each_lanes)
+    specialise(of_each_score, of_each_score_lanes, lambda *kinds: of_each_score_lanes)
 
     return cls

@@ -30,6 +30,7 @@ from rarehmm.lanes import (
     numbers,
     positive_log,
     relative,
+    row,
     row_of,
     splat,
     store,
@@ -190,18 +191,6 @@ def _conclude_nothing(family: Any, c: Any, k: Any, sums: Any) -> None:
     return None
 
 
-def row(array: Array, k: int) -> Any:
-    """array[k], of any length, as lanes."""
-    return array[k]
-
-
-_any_row = row_of(0)
-
-
-def _row(array: Any, k: Any) -> Any:
-    return _any_row(array, (k,))
-
-
 def gather(total: Array, k: int, parts: tuple[Any, ...], gamma: Any, ok: Any) -> None:
     """total[k, i] += gamma parts[i] where the observation is there (0 times NaN would be NaN)."""
     for i in range(len(parts)):
@@ -212,7 +201,6 @@ def _gather_nothing(total: Any, k: Any, parts: Any, gamma: Any, ok: Any) -> None
     return None
 
 
-specialise(row, row, lambda array, k: _row)
 specialise(add_expected, add_expected, lambda *kinds: _add_wide if is_wide(kinds[0]) else _add_narrow)
 specialise(conclude, conclude, lambda *kinds: _conclude_wide if is_wide(kinds[0]) else _conclude_nothing)
 specialise(gather, gather, lambda total, k, parts, gamma, ok: gather if len(parts) else _gather_nothing)

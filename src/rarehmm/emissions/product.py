@@ -1,0 +1,386 @@
+r"""Families side by side, each over columns of its own, independent given the state.
+
+.. math:: \log p(y \mid \phi_k) = \sum_i \log p_i(y_{(i)} \mid \phi_{ki}), \quad \text{over the columns that are there}
+
+Parameters, constants and columns of the whole are those of the parts in their order.  Statistics are, of each part, a 1
+where its columns are there and then its own, so that each part has the count of what it has seen.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rarehmm.dispatch import compiled, provides, specialise
+from rarehmm.emissions import (
+    Family,
+    Parameter,
+    check_family,
+    columns,
+    complete_score,
+    constant,
+    domains,
+    log_density,
+    prepare,
+    score,
+    statistics,
+)
+from rarehmm.emissions.sized import Sized
+from rarehmm.lanes import tuple_of
+from rarehmm.priors import Prior
+from rarehmm.series import Array, Domain, IntArray
+
+Labelled = tuple[str | None, Any]  # a part with the label it was given, if any
+
+
+class Place(NamedTuple):
+    """Where a part is: its columns, parameters, constants and statistics, each from the first to before the last."""
+
+    columns: tuple[int, int]
+    phi: tuple[int, int]
+    constants: tuple[int, int]
+    statistics: tuple[int, int]
+
+
+class Product(Sized):
+    """Families side by side, one for each column (or for several), independent given the state.
+
+    Parameters are named by the labels of the parts, given by keyword or as pairs, else y0, y1, ..., by the first column
+    of each.  A row of which some columns are missing (NaN) counts by the others.
+
+    >>> import numpy as np
+    >>> from rarehmm import Bernoulli, Categorical, Gaussian, Product
+    >>> family = Product(speed=Gaussian(), accuracy=Bernoulli())
+    >>> [p.name for p in family.parameters]
+    ['speed_mean', 'speed_variance', 'accuracy_log_odds']
+    >>> phi = np.array([[5.5, 0.1, 0.0], [6.4, 0.1, 3.0]])
+    >>> family.draw(np.random.default_rng(0), np.array([0, 0, 1]), phi).round(1)
+    array([[5.5, 1. ],
+           [5.5, 0. ],
+           [6.6, 1. ]])
+    >>> Product(Gaussian(), ("choice", Categorical(3)))
+    Product(Gaussian(), ('choice', Categorical(3)))
+    """
+
+    margins = True
+    columns: int
+    places: tuple[Place, ...]
+    given: tuple[str | None, ...]
+
+    def __new__(cls, *families: Any, **named: Any) -> "Product":
+        told: list[Any] = [*families, *named.items()]
+        if not told:
+            raise ValueError(
+                "Product has no families; give one for each column, such as Product(Gaussian(), Poisson())."
+            )
+        labelled = [part for one in told for part in flattened(one)]
+        parts = [part for _, part in labelled]
+        made: Product = tuple.__new__(sized(tuple(map(type, parts)), placed(parts), abilities(parts)), parts)
+        made.given = tuple(label for label, _ in labelled)
+        names = [p.name for p in made.parameters]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"two parameters of {made!r} are called {twice!r}; give its parts other labels.")
+        return made
+
+    @property
+    def arguments(self) -> tuple[Labelled, ...]:
+        return tuple(zip(self.given, self, strict=True))
+
+    def __repr__(self) -> str:
+        if all(label is not None and label.isidentifier() for label in self.given):
+            return f"Product({', '.join(f'{label}={part!r}' for label, part in self.arguments)})"
+        return f"Product({', '.join(repr(p) if p[0] is not None else repr(p[1]) for p in self.arguments)})"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Of each part; those that were not given are y and the number of its first column."""
+        return tuple(
+            f"y{place.columns[0]}" if label is None else label
+            for label, place in zip(self.given, self.places, strict=True)
+        )
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        every = zip(self.labels, self, self.places, strict=True)
+        return tuple(shifted(p, label, place.columns[0]) for label, part, place in every for p in part.parameters)
+
+    @property
+    def levels(self) -> list[int]:
+        """Which parameters are the levels of the columns: the first ones of each part, one a column."""
+        return [place.phi[0] + i for place in self.places for i in range(place.columns[1] - place.columns[0])]
+
+    @property
+    def domain(self) -> tuple[Domain, ...]:
+        return tuple(domain for part in self for domain in domains(part))
+
+    def each(self, array: Array, what: str) -> Iterator[tuple[Any, Array]]:
+        """The parts, with what is theirs of an array whose last axis is that of columns, parameters or statistics."""
+        for part, place in zip(self, self.places, strict=True):
+            yield part, array[..., slice(*getattr(place, what))]
+
+    def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
+        drawn = [part.draw(rng, states, mine) for part, mine in self.each(phi, "phi")]
+        return np.asarray(drawn[0] if self.columns == 1 else np.column_stack(drawn))
+
+
+def shifted(parameter: Parameter, label: str, by: int) -> Parameter:
+    """A parameter of a part as one of the whole."""
+    own = parameter.column
+    column = own + by if isinstance(own, int) else tuple(i + by for i in own)
+    return parameter._replace(name=f"{label}_{parameter.name}", column=column)
+
+
+def flattened(told: Any) -> list[Labelled]:
+    """Parts with their labels out of a family, a pair of a label and a family, or a Product of some."""
+    pair = type(told) is tuple and len(told) == 2 and isinstance(told[0], str | None)
+    label, family = told if pair else (None, told)
+    if isinstance(family, Product) and type(family) is not Product:
+        labels = family.given if label is None else [f"{label}_{own}" for own in family.labels]
+        return list(zip(labels, family, strict=True))
+    if not isinstance(family, type) and not hasattr(family, "parameters"):
+        raise TypeError(f"{family!r} is no family; Product takes instances, such as Product(Gaussian(), Poisson()).")
+    check_family(family)
+    return [(label, family)]
+
+
+def placed(parts: list[Any]) -> tuple[Place, ...]:
+    """Where each part is in the whole."""
+    found, at = [], np.zeros(4, dtype=int)
+    for part in parts:
+        D = columns(part)
+        c = prepare(part, np.array([0.5 if p.support == "real" else 1.5 for p in part.parameters]))
+        own = statistics(part, np.ones(1) if D == 1 else (np.ones(1),) * D, c)
+        after = at + np.array([D, len(part.parameters), len(c), 1 + len(own)])
+        found.append(Place(*zip(at.tolist(), after.tolist(), strict=True)))
+        at = after
+    return tuple(found)
+
+
+# ---------------------------------------------------------------- what the whole has if its parts have it
+def abilities(parts: list[Any]) -> tuple[str, ...]:
+    """Names of the optional methods and functions of the whole."""
+    summed = all(provides(statistics, part) for part in parts)
+    having = {
+        "statistics": summed,
+        "complete_score": summed and all(provides(complete_score, part) for part in parts),
+        "maximise": summed and all(hasattr(part, "maximise") for part in parts),
+        "conditional": summed and all(hasattr(part, "conditional") for part in parts),
+        "complete": any(hasattr(part, "complete") for part in parts),
+        "estimate": all(hasattr(part, "estimate") for part in parts),
+        "constant": any(hasattr(part, "constant") for part in parts),
+        "heavier": any(hasattr(part, "heavier") for part in parts),
+        "cdfs": all(hasattr(part, "cdf") and columns(part) == 1 for part in parts),
+        "moments": all(hasattr(part, "moments") or "variance" in names(part) for part in parts),
+    }
+    return tuple(name for name, there in having.items() if there)
+
+
+def names(family: Family) -> list[str]:
+    return [p.name for p in family.parameters]
+
+
+def maximise(self: Product, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
+    """M-steps of the parts, each with the count of what it has seen."""
+    return by_parts(self, phi, sums, priors, lambda part, *told: part.maximise(*told))
+
+
+def conditional(
+    self: Product, rng: np.random.Generator, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]
+) -> Array:
+    """A draw of the parameters of each part."""
+    return by_parts(self, phi, sums, priors, lambda part, *told: part.conditional(rng, *told))
+
+
+def by_parts(family: Product, phi: Array, sums: Array, priors: tuple[Prior, ...], step: Callable[..., Array]) -> Array:
+    """New parameters (K, P): ``step`` of each part with its own parameters, counts, sums and priors."""
+    out = np.empty_like(phi)
+    for part, place in zip(family, family.places, strict=True):
+        (low, high), (start, stop) = place.phi, place.statistics
+        out[:, low:high] = step(part, phi[:, low:high], sums[:, start], sums[:, start + 1 : stop], priors[low:high])
+    return out
+
+
+def complete(self: Product, rng: np.random.Generator, y: Array, phi: Array) -> Array:
+    """Rows y (n, D) of one state with draws of what is missing in the parts that cannot do without."""
+    out = y.copy()
+    for (part, mine), place in zip(self.each(y, "columns"), self.places, strict=True):
+        if hasattr(part, "complete"):
+            out[:, slice(*place.columns)] = part.complete(rng, mine, phi[slice(*place.phi)])
+    return out
+
+
+def estimate(self: Product, y: Array, weight: Array) -> Array:
+    """Of each part from the rows in which its columns are there; NaN if there are none."""
+    found = []
+    for part, mine in self.each(y.reshape(len(y), -1), "columns"):
+        there = ~np.isnan(mine).any(1)
+        rows = mine[there, 0] if columns(part) == 1 else mine[there]
+        found.append(part.estimate(rows, weight[there]) if there.any() else np.full(len(part.parameters), np.nan))
+    return np.concatenate(found)
+
+
+def constants_of(self: Product, y: Array) -> Array:
+    """The terms (n,) that the densities of the parts leave out, over the columns that are there."""
+    terms = [constant(part, mine) for part, mine in self.each(y.reshape(len(y), -1), "columns")]
+    return np.asarray(np.sum(terms, axis=0))
+
+
+def heavier(self: Product, phi: Array) -> list[tuple[Any, Array]]:
+    """Products with heavier tails in every part that has some, and parameters (K, P) of them."""
+    options = [
+        part.heavier(mine) if hasattr(part, "heavier") else [(part, mine)] for part, mine in self.each(phi, "phi")
+    ]
+    found = []
+    for m in range(max(map(len, options))):
+        chosen = [option[min(m, len(option) - 1)] for option in options]
+        family = Product(*zip(self.given, (part for part, _ in chosen), strict=True))
+        found.append((family, np.column_stack([mine for _, mine in chosen])))
+    return found
+
+
+def cdfs(self: Product, y: Array, phi: Array) -> Array:
+    """P(Y_i <= y_i) of each column, (n, D) as the observations y, in a state with parameters phi (P,)."""
+    parts = zip(self, self.places, strict=True)
+    return np.column_stack([part.cdf(y[:, i], phi[slice(*place.phi)]) for i, (part, place) in enumerate(parts)])
+
+
+def moments(self: Product, phi: Array) -> tuple[Array, Array]:
+    """Means (..., D) and covariances (..., D, D) from parameters (..., P): none between parts."""
+    D = self.columns
+    mean, covariance = np.zeros((*phi.shape[:-1], D)), np.zeros((*phi.shape[:-1], D, D))
+    for (part, own), place in zip(self.each(phi, "phi"), self.places, strict=True):
+        mine = slice(*place.columns)
+        if hasattr(part, "moments"):
+            mean[..., mine], covariance[..., mine, mine] = part.moments(own)
+        else:
+            mean[..., mine] = own[..., :1]
+            covariance[..., mine, mine] = own[..., [[names(part).index("variance")]]]
+    return mean, covariance
+
+
+OPTIONAL: dict[str, Callable[..., Any]] = {
+    "maximise": maximise, "conditional": conditional, "complete": complete, "estimate": estimate,
+    "constant": constants_of, "heavier": heavier, "cdfs": cdfs, "moments": moments,
+}  # fmt: skip
+
+
+# ---------------------------------------------------------------- compiled functions, for each list of kinds of parts
+@functools.cache
+def sized(kinds: tuple[type, ...], places: tuple[Place, ...], able: tuple[str, ...]) -> Any:
+    """The class of products of so placed families of these classes; kernels unroll over parts.
+
+    The parts are the fields of an instance, so that their settings are arguments of kernels and not part of them.
+    """
+    D = places[-1].columns[1]
+    space = {"columns": D, "places": places, "_fields": tuple(f"part{i}" for i in range(len(kinds)))}
+    space |= {name: OPTIONAL[name] for name in able if name in OPTIONAL} | {"__module__": __name__}
+    cls: Any = type(f"Product({', '.join(kind.__name__ for kind in kinds)})", (Product,), space)
+    links = Links(no_values, nothing, no_values, no_values, no_scores)
+    for i, (kind, place) in reversed(list(enumerate(zip(kinds, places, strict=True)))):
+        links = linked(i, place, D == 1, bool(getattr(kind, "margins", False)), links)
+    attached: list[tuple[Any, Any]] = [(prepare, links.prepare), (log_density, links.log_density), (score, links.score)]
+    attached += [(statistics, links.statistics)] if "statistics" in able else []
+    attached += [(complete_score, links.complete_score)] if "complete_score" in able else []
+    for generic, function in attached:
+        compiled(generic, cls)(function)
+    return cls
+
+
+def inside(function: Any) -> Any:
+    """A function that is compiled where kernels call it, and plain Python elsewhere."""
+    specialise(function, function, lambda *kinds: function)
+    return function
+
+
+class Links(NamedTuple):
+    """The functions of a part and of all parts after it."""
+
+    prepare: Any
+    log_density: Any
+    score: Any
+    statistics: Any
+    complete_score: Any
+
+
+@inside
+def nothing(family: Any, y: Any, c: Any) -> Any:
+    return 0.0
+
+
+@inside
+def no_values(family: Any, y: Any, c: Any = None) -> Any:
+    return ()
+
+
+@inside
+def no_scores(family: Any, count: Any, sums: Any, hat: Any, c: Any) -> Any:
+    return ()
+
+
+def linked(i: int, place: Place, alone: bool, margins: bool, after: Links) -> Links:
+    """Functions of part ``i`` and of those ``after`` it.
+
+    Slices of tuples are those of constants: numba knows the lengths.  ``alone``: y is one value and no tuple;
+    ``margins``: the part does with some of its columns.
+    """
+    (first, last), (low, high), (begin, end), (start, stop) = place
+    width = last - first
+    later_prepare, later_density, later_score, later_statistics, later_complete = after
+    slopes = tuple_of(high - low, lambda n, there, values: np.where(there, values[n], 0.0))
+    marks = tuple_of(stop - start - 1, lambda n, there, values: np.where(there, values[n], 0.0))
+
+    if alone:
+        mine = inside(lambda y: y)
+    elif width == 1:
+        mine = inside(lambda y: y[first])
+    else:
+        mine = inside(lambda y: y[first:last])
+
+    def one(y: Any) -> Any:
+        return y == y
+
+    def any_of(y: Any) -> Any:
+        there = y[0] == y[0]
+        for j in range(1, width):
+            there = there | (y[j] == y[j])
+        return there
+
+    def all_of(y: Any) -> Any:
+        there = y[0] == y[0]
+        for j in range(1, width):
+            there = there & (y[j] == y[j])
+        return there
+
+    seen = inside(one if width == 1 else any_of if margins else all_of)
+
+    prepared, scored = (tuple_of(count, lambda n, values: values[n]) for count in (end - begin, high - low))
+
+    @inside
+    def constants(family: Any, phi: Any) -> Any:
+        return prepared(prepare(family[i], phi[low:high])) + later_prepare(family, phi)
+
+    @inside
+    def density(family: Any, y: Any, c: Any) -> Any:
+        x = mine(y)
+        return np.where(seen(x), log_density(family[i], x, c[begin:end]), 0.0) + later_density(family, y, c)
+
+    @inside
+    def all_slopes(family: Any, y: Any, c: Any) -> Any:
+        x = mine(y)
+        return slopes(seen(x), score(family[i], x, c[begin:end])) + later_score(family, y, c)
+
+    @inside
+    def all_statistics(family: Any, y: Any, c: Any) -> Any:
+        x = mine(y)
+        there = seen(x)
+        mark = (np.where(there, 1.0, 0.0),)
+        return mark + marks(there, statistics(family[i], x, c[begin:end])) + later_statistics(family, y, c)
+
+    @inside
+    def complete(family: Any, count: Any, sums: Any, hat: Any, c: Any) -> Any:
+        own = complete_score(family[i], sums[start], sums[start + 1 : stop], hat[begin:end], c[begin:end])
+        return scored(own) + later_complete(family, count, sums, hat, c)
+
+    return Links(constants, density, all_slopes, all_statistics, complete)
