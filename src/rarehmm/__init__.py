@@ -46,17 +46,22 @@ from rarehmm.variational import GaussianApproximation, ascend, gaussian_approxim
 from rarehmm.windows import Windows
 
 if TYPE_CHECKING:
+    from rarehmm.contract import check_emission
     from rarehmm.estimator import RareHMM
 
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """scikit-learn takes a second to import, and is needed by one class only."""
+    """scikit-learn takes a second to import, and is needed by one class only; the contract is for authors."""
     if name == "RareHMM":
         from rarehmm.estimator import RareHMM
 
         return RareHMM
+    if name == "check_emission":
+        from rarehmm.contract import check_emission
+
+        return check_emission
     raise AttributeError(f"module 'rarehmm' has no attribute {name!r}")
 
 
@@ -101,6 +106,7 @@ __all__ = [
     "Windows",
     "ZeroInflatedPoisson",
     "ascend",
+    "check_emission",
     "climb",
     "decode",
     "default_priors",
