@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.cache/numba
 export RAREHMM_DATA ?= $(CURDIR)/../shared/data
 
-.PHONY: help demo test lint types unit nojit reproduce bench calibrate finding detection cost comparison bench-long screenshots clean
+.PHONY: help demo test lint types unit nojit reproduce bench calibrate finding detection cost comparison automatic bench-long screenshots clean
 
 help:  ## show these lines
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -56,6 +56,9 @@ detection: $(VENV)/ready  ## solar flares and NAB beside a threshold and hmmlear
 
 cost: $(VENV)/bench  ## what an effective draw costs, beside peers (a quarter of an hour); writes benchmarks/results
 	$(BIN)/python benchmarks/cost.py
+
+automatic: $(VENV)/ready  ## scores that are worked out beside scores by hand (a minute); writes benchmarks/results
+	$(BIN)/python benchmarks/automatic.py
 
 bench-long: $(VENV)/bench  ## a billion observations from file to posterior (a quarter of an hour, 9 GB of disk); writes benchmarks/results
 	$(BIN)/python benchmarks/long.py

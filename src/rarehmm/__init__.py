@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from rarehmm.automatic import density_of
 from rarehmm.chains import run
 from rarehmm.em import Climb, climb
 from rarehmm.emissions.bernoulli import Bernoulli
@@ -110,6 +111,7 @@ __all__ = [
     "climb",
     "decode",
     "default_priors",
+    "density_of",
     "expectations",
     "filter_states",
     "find_mode",
