@@ -154,7 +154,9 @@ def integral(family: Any, phi: Array, value: Callable[[Any], Any] = np.ones_like
     c, domain = prepare(family, phi), domains(family)[0]
 
     def part(y: Array) -> Any:
-        return np.exp(log_density(family, y, c) + constant(family, y[:, None])) * value(y)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # far out, where a density is 0
+            p = np.exp(log_density(family, y, c) + constant(family, y[:, None]))
+            return np.where(p > 0, p * value(y), 0.0)
 
     if domain.whole:
         return float(part(np.arange(min(domain.high, below, 200.0) + 1)).sum())
