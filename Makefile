@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.cache/numba
 export RAREHMM_DATA ?= $(CURDIR)/../shared/data
 
-.PHONY: help demo test lint types unit nojit reproduce bench columns calibrate finding detection cost comparison bench-long screenshots clean
+.PHONY: help demo test lint types unit nojit reproduce bench columns calibrate finding detection cost comparison automatic bench-long screenshots clean
 
 help:  ## show these lines
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -59,6 +59,9 @@ cost: $(VENV)/bench  ## what an effective draw costs, beside peers (a quarter of
 
 columns: $(VENV)/ready  ## what a window costs in several columns, beside its arithmetic (a minute); writes benchmarks/results
 	$(BIN)/python benchmarks/columns.py
+
+automatic: $(VENV)/ready  ## scores that are worked out beside scores by hand (a minute); writes benchmarks/results
+	$(BIN)/python benchmarks/automatic.py
 
 bench-long: $(VENV)/bench  ## a billion observations from file to posterior (a quarter of an hour, 9 GB of disk); writes benchmarks/results
 	$(BIN)/python benchmarks/long.py

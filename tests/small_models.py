@@ -6,13 +6,12 @@ import pathlib
 from typing import NamedTuple
 
 import numpy as np
-from scipy.integrate import quad
 
 from rarehmm import Gamma as GammaPrior
 from rarehmm import Gaussian, Model, Normal, Poisson, Priors, StudentT, paper_priors, simulate
 from rarehmm.chains import target_of, workspace
 from rarehmm.dispatch import compiled
-from rarehmm.emissions import Parameter, constant, domains, log_density, prepare, score
+from rarehmm.emissions import Parameter, log_density, prepare, score
 from rarehmm.kernels.chain import estimates
 from rarehmm.series import REALS
 
@@ -50,18 +49,6 @@ def _(family, y, c):
 @compiled(score, Pair)
 def _(family, y, c):
     return y[0] - c[0], y[1] - c[1]
-
-
-def integral(family, phi, value=np.ones_like, below=math.inf):
-    """Expectation of a function of y where y <= below, in a state with parameters phi: over the family's domain."""
-    c, domain = prepare(family, phi), domains(family)[0]
-
-    def part(y):
-        return np.exp(log_density(family, y, c) + constant(family, y[:, None])) * value(y)
-
-    if domain.whole:
-        return part(np.arange(min(domain.high, below, 200.0) + 1)).sum()
-    return quad(lambda v: part(np.array([v]))[0], domain.low, max(min(domain.high, below), domain.low))[0]
 
 
 def model_of(family, K, start=None, **more):

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from rarehmm.automatic import density_of
 from rarehmm.chains import run
 from rarehmm.em import Climb, climb
 from rarehmm.emissions.bernoulli import Bernoulli
@@ -47,17 +48,22 @@ from rarehmm.variational import GaussianApproximation, ascend, gaussian_approxim
 from rarehmm.windows import Windows
 
 if TYPE_CHECKING:
+    from rarehmm.contract import check_emission
     from rarehmm.estimator import RareHMM
 
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """scikit-learn takes a second to import, and is needed by one class only."""
+    """scikit-learn takes a second to import, and is needed by one class only; the contract is for authors."""
     if name == "RareHMM":
         from rarehmm.estimator import RareHMM
 
         return RareHMM
+    if name == "check_emission":
+        from rarehmm.contract import check_emission
+
+        return check_emission
     raise AttributeError(f"module 'rarehmm' has no attribute {name!r}")
 
 
@@ -103,9 +109,11 @@ __all__ = [
     "Windows",
     "ZeroInflatedPoisson",
     "ascend",
+    "check_emission",
     "climb",
     "decode",
     "default_priors",
+    "density_of",
     "expectations",
     "filter_states",
     "find_mode",

@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 
 from rarehmm.drawn import Drawn
 from rarehmm.model import Model, Parameters, check_learnable
-from rarehmm.passes import Expectations, expectations
+from rarehmm.passes import Expectations, expectations, log_posterior
 from rarehmm.series import Array, Series
 from rarehmm.transitions import AdditiveLogRatio, stationary, stationary_pull
 
@@ -165,6 +165,25 @@ def em_steps(
             if free_start:
                 here = here._replace(start=found.first / found.first.sum())
     return Climb(best, trace[-1], np.array(trace), False)
+
+
+def gradient_steps(model: Model, series: Series, start: Parameters, steps: int, threads: int | None = None) -> Climb:
+    """The same for a family without an M-step, by L-BFGS: more steps, since the first ones only learn their length."""
+    model = replace(model, coordinates=AdditiveLogRatio())
+    trace: list[float] = []
+
+    def down(theta: Array) -> tuple[float, Array]:
+        try:
+            value, slope = log_posterior(model, theta, series, threads=threads)
+        except ValueError:  # out of bounds
+            return np.inf, np.zeros(len(theta))
+        trace.append(value)
+        return -value, -slope
+
+    theta = model.pack(bounded(start))
+    found = minimize(down, theta, jac=True, method="L-BFGS-B", options={"maxiter": 10 + 3 * steps})
+    best = model.unpack(found.x) if np.isfinite(found.fun) else start
+    return Climb(best, -float(found.fun), np.maximum.accumulate(trace), bool(found.success))
 
 
 def bounded(parameters: Parameters) -> Parameters:

@@ -14,16 +14,15 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from scipy.ndimage import uniform_filter1d
 from scipy.optimize import linear_sum_assignment
 
 from rarehmm.blocks import Chunk, evenly, over, rows_at
-from rarehmm.em import Climb, em_steps
-from rarehmm.emissions import columns, domains, there
-from rarehmm.labels import all_rows, carried, clusters, from_labels, kmeans_labels
+from rarehmm.em import Climb, em_steps, gradient_steps, has_m_step
+from rarehmm.emissions import domains, there
+from rarehmm.labels import all_rows, carried, clusters, estimated, from_labels, kmeans_labels
 from rarehmm.model import Model, Parameters
 from rarehmm.passes import decode, expectations, log_likelihood, predictive_log_density
 from rarehmm.series import Array, IntArray, Series, in_memory
@@ -40,11 +39,6 @@ BASES = 3  # numbers of states from which others are added: K - 1, K - 2, K - 3
 
 def find_states(model: Model, series: Series, *, threads: int | None = None) -> list[Climb]:
     """Parameters to start from, out of the data alone: the best first, then the runner-up."""
-    if not hasattr(model.family, "estimate"):
-        raise ValueError(
-            f"states of {model.name} are not found in the data: this needs a family with 'estimate'. "
-            "Give parameters to start from: start=model.parameters(...)."
-        )
     model.check(series)
     search = Search(model, series, threads)
     free = replace(model, fixed=None)
@@ -61,6 +55,8 @@ def climbed(
     model: Model, series: Series, start: Parameters, steps: int, threads: int | None, free_start: bool = False
 ) -> Climb:
     """A few EM steps; a state that collapses has a poor log posterior to show, and no warning."""
+    if not has_m_step(model):
+        return gradient_steps(model, series, start, steps, threads)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return em_steps(model, series, start, steps, 1e-3, free_start, threads)
@@ -320,13 +316,12 @@ def with_state(model: Model, fit: Parameters, seeds: Array, T: int, least: float
 
     Its positive parameters are at least ``least`` of the smallest of the others.
     """
-    family: Any = model.family
     K, middle = model.n_states, np.median(seeds, axis=0)
     spread = 3 * 1.4826 * np.median(np.abs(seeds - middle), axis=0)
     core = seeds[((np.abs(seeds - middle) <= spread) | (spread == 0)).all(1)]
     core = core if len(core) > 1 else seeds
-    new = family.estimate(core[:, 0] if columns(family) == 1 else core, np.ones(len(core)))
-    positive = np.array([p.support == "positive" for p in family.parameters])
+    new = estimated(model, core)
+    positive = np.array([p.support == "positive" for p in model.family.parameters])
     new = np.where(positive, np.maximum(new, least * fit.phi.min(0)), new)
     share = len(seeds) / T
     transition = np.empty((K, K))

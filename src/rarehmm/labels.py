@@ -6,16 +6,19 @@ from typing import Any
 
 import numpy as np
 from scipy.cluster.vq import kmeans2, vq
+from scipy.optimize import minimize
 
-from rarehmm.emissions import columns, prepare, score
+from rarehmm.emissions import columns, log_density, prepare, score
 from rarehmm.gradients import WindowSums
 from rarehmm.model import Model, Parameters, check_labels, no_priors
 from rarehmm.passes import decode
+from rarehmm.priors import Flat, Normal, Prior, bare
 from rarehmm.series import Array, BoolArray, IntArray, Series
 from rarehmm.windows import Windows
 
 BINS = 1000  # values beyond which one-dimensional k-means works on a histogram first
 STARTS = 8  # of k-means in several columns
+SOME = 2000  # observations from which the parameters of a state are estimated by steps
 
 
 # ---------------------------------------------------------------- k-means
@@ -145,26 +148,60 @@ def from_labels(model: Model, series: Series, labels: IntArray) -> Parameters:
     """Parameters as if labels (T,) were the states: the family's estimates, and ratios of counted transitions."""
     K, family = model.n_states, model.family
     x = check_labels(labels, len(series), K)
-    if not hasattr(family, "estimate"):
-        raise TypeError(f"{model.name} has no 'estimate': give parameters to start from instead of labels.")
     y, seen = all_rows(series)
-
-    def estimate(mine: Array) -> Any:
-        return family.estimate(mine[:, 0] if columns(family) == 1 else mine, np.ones(len(mine)))
-
     phi = np.empty((K, len(family.parameters)))
     for k in range(K):
         mine = y[seen & (x == k)]
         if len(mine) == 0:
             raise ValueError(f"no observation has the label {k}; each of the {K} states needs some.")
-        phi[k] = estimate(mine)
+        phi[k] = estimated(model, mine)
     positive = np.array([p.support == "positive" for p in family.parameters])
-    phi = np.where(positive, np.maximum(phi, 1e-9 * estimate(y[seen])), phi)
+    phi = np.where(positive, np.maximum(phi, 1e-9 * estimated(model, y[seen])), phi)
+    phi = np.where(positive & ~(phi > 0), 1.0, phi)  # of a column that never changes
     pairs = np.zeros((K, K)) + 1e-3  # never seen is not impossible
     inside = np.ones(len(x), dtype=bool)
     inside[series.bounds[:-1]] = False
     np.add.at(pairs, (x[:-1][inside[1:]], x[1:][inside[1:]]), 1.0)
     return model.natural(phi, pairs / pairs.sum(1, keepdims=True))
+
+
+def estimated(model: Model, rows: Array) -> Array:
+    """Parameters (P,) of one state from its observations (n, D): by the family's rule, or the mode under the priors."""
+    family: Any = model.family
+    if hasattr(family, "estimate"):
+        return np.asarray(family.estimate(rows[:, 0] if columns(family) == 1 else rows, np.ones(len(rows))))
+    some = rows[:: -(-len(rows) // SOME)]
+    y: Any = some[:, 0] if columns(family) == 1 else tuple(some.T)
+    logs = np.array([p.support == "positive" for p in family.parameters])
+
+    def down(x: Array) -> tuple[float, Array]:
+        with np.errstate(all="ignore"):
+            phi = np.where(logs, np.exp(np.where(logs, x, 0.0)), x)
+            c = prepare(family, phi)
+            value = float(np.sum(log_density(family, y, c)))
+            slope = np.array([np.sum(s + np.zeros(len(some))) for s in score(family, y, c)])
+            for i, prior in enumerate(map(bare, model.priors.emission)):
+                if not isinstance(prior, Flat):  # which is uniform in what is sampled
+                    at = phi[i : i + 1]
+                    value += float(prior.log_density(at)[0]) + logs[i] * x[i]
+                    slope[i] += prior.slope(at)[0] + logs[i] / at[0]
+            slope = np.where(logs, slope * phi, slope)
+        good = np.isfinite(value) and np.isfinite(slope).all()
+        return (-value, -slope) if good else (np.inf, np.zeros(len(x)))
+
+    begin = np.array([centre(prior, log) for prior, log in zip(model.priors.emission, logs, strict=True)])
+    x = minimize(down, begin, jac=True, method="L-BFGS-B").x
+    return np.where(logs, np.exp(np.where(logs, x, 0.0)), x)
+
+
+def centre(prior: Prior, log: bool) -> float:
+    """Where a prior is highest, of the logarithm if that is what is sampled; 0 if it is flat."""
+    prior = bare(prior)
+    if isinstance(prior, Normal) and not log:
+        return prior.mean
+    u = np.linspace(-40.0, 40.0, 4001) if log else np.sinh(np.linspace(-20.0, 20.0, 4001))
+    value = prior.log_density(np.exp(u)) + u if log else prior.log_density(u)
+    return 0.0 if isinstance(prior, Flat) else float(u[np.argmax(value)])
 
 
 def label_sums(model: Model, parameters: Parameters, series: Series, windows: Windows, labels: IntArray) -> WindowSums:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from rarehmm.emissions import Family, check_family, domains
 from rarehmm.known import Known, known
 from rarehmm.priors import Dirichlet, Flat, InverseGamma, Normal, Pinned, Prior
-from rarehmm.series import Array, BoolArray, IntArray, Series
+from rarehmm.series import Array, BoolArray, IntArray, Series, Summary
 from rarehmm.transitions import (
     AdditiveLogRatio,
     Coordinates,
@@ -385,7 +385,17 @@ class Model:
 def default_priors(family: Family, n_states: int, series: Series) -> Priors:
     """Priors that scale with the data."""
     check_learnable(family, n_states, series)
-    return Priors(tuple(p.default(series.summaries) for p in family.parameters))
+    summaries = tuple(map(some_scale, series.summaries))
+    return Priors(tuple(p.default(summaries) for p in family.parameters))
+
+
+def some_scale(summary: Summary) -> Summary:
+    """A column that never changes, or is never there, has no scale: it is given that of its value, or 1."""
+    if summary.low < summary.high:
+        return summary
+    value = summary.mean if summary.size else 0.0
+    scale = abs(value) or 1.0
+    return Summary(summary.size, value, scale**2, value - scale, value + scale, scale**2)
 
 
 def check_learnable(family: Family, n_states: int, series: Series) -> None:
@@ -397,13 +407,11 @@ def check_learnable(family: Family, n_states: int, series: Series) -> None:
     observed = len(series) - series.n_missing
     if observed < n_states:
         raise ValueError(f"y has {observed} observations and {n_states} states are asked for; use fewer states.")
-    for column, summary in enumerate(series.summaries):
-        if summary.low == summary.high:
-            where = "y" if series.n_columns == 1 else f"column {column} of y"
-            raise ValueError(
-                f"all {summary.size} observed values of {where} are {summary.low:g}; a series that never changes "
-                "has no regimes to find."
-            )
+    if all(s.low >= s.high for s in series.summaries):
+        value = ", ".join(f"{s.low:g}" for s in series.summaries)
+        raise ValueError(
+            f"all {observed} observed values of y are {value}; a series that never changes has no regimes to find."
+        )
 
 
 def paper_priors(family: Family) -> Priors:

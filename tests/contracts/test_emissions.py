@@ -1,43 +1,34 @@
 """The contract of a family, run on every file of the folder and on one written as a user would."""
 
+import pickle
 from typing import NamedTuple
 
 import numpy as np
 import pytest
-from scipy.integrate import nquad
-from scipy.optimize import minimize
-from scipy.stats import kstest
-from small_models import Pair, integral
+from scipy.stats import laplace as laplace_law
+from small_models import Pair
 
 from rarehmm import (
     Categorical,
+    Flat,
     Gaussian,
+    InverseGamma,
+    LogNormal,
     Model,
     MultivariateGaussian,
     Normal,
     Priors,
     Product,
-    Series,
     StudentT,
-    climb,
-    default_priors,
-    log_posterior,
+    check_emission,
+    contract,
     no_priors,
 )
+from rarehmm.contract import CHECKS, Case, applicable, default_phi
 from rarehmm.dispatch import compiled
-from rarehmm.emissions import (
-    Parameter,
-    columns,
-    complete_score,
-    domains,
-    families,
-    log_density,
-    prepare,
-    score,
-    statistics,
-)
+from rarehmm.emissions import Parameter, complete_score, families, log_density, prepare, score, statistics
 from rarehmm.passes import densities, prepared
-from rarehmm.series import REALS
+from rarehmm.series import POSITIVE, REALS, Domain
 
 PRODUCTS = [
     Product(Gaussian(), Gaussian()),
@@ -46,28 +37,6 @@ PRODUCTS = [
 ]
 MORE = [Pair(), MultivariateGaussian(2, diagonal=True), MultivariateGaussian(3), Categorical(5), *PRODUCTS]
 ALL = [kind() for kind in families().values()] + MORE
-each = pytest.mark.parametrize("family", ALL, ids=lambda f: type(f).__name__)
-
-
-def having(attribute):
-    """All families that bring something."""
-    return pytest.mark.parametrize("family", [f for f in ALL if hasattr(f, attribute)], ids=lambda f: type(f).__name__)
-
-
-def phi_of(family):
-    """Two states with parameters inside their support."""
-    return np.array([[0.7 if p.support == "real" else 1.3 for p in family.parameters],
-                     [-1.1 if p.support == "real" else 0.4 for p in family.parameters]])  # fmt: skip
-
-
-def sample(family, n=40):
-    rng = np.random.default_rng(0)
-    states = rng.integers(0, 2, n)
-    return family.draw(rng, states, phi_of(family)).reshape(n, columns(family)), states
-
-
-def as_argument(family, y):
-    return y[:, 0] if columns(family) == 1 else tuple(y.T)
 
 
 def model_of(family):
@@ -78,134 +47,193 @@ def test_the_folder_is_the_registry():
     assert {"gaussian", "student_t", "poisson"} <= set(families())
 
 
-@each
-def test_draws_lie_in_the_domain(family):
-    y, _ = sample(family)
-    for column, domain in zip(y.T, domains(family), strict=True):
-        assert domain.valid(column).all()
+@pytest.mark.parametrize(
+    ("family", "check"),
+    [(f, c) for f in ALL for c in applicable(f)],
+    ids=lambda v: v.holds.__name__ if hasattr(v, "holds") else type(v).__name__,
+)
+def test_a_family_keeps_its_promises(family, check):
+    check.holds(Case(family, default_phi(family)))
 
 
-@each
-def test_score_is_the_slope_of_the_log_density(family):
-    y, _ = sample(family)
-    x, phi, h = as_argument(family, y), phi_of(family)[0], 1e-6
-    found = score(family, x, prepare(family, phi))
-    assert len(found) == len(family.parameters)
-    for i, slope in enumerate(found):
-        up, down = (log_density(family, x, prepare(family, phi + s * h * np.eye(len(phi))[i])) for s in (1, -1))
-        np.testing.assert_allclose(
-            slope, (up - down) / (2 * h), rtol=1e-6, atol=1e-7, err_msg=family.parameters[i].name
+@pytest.mark.parametrize("name", families())
+def test_a_family_of_the_folder_goes_to_other_processes(name):
+    family = families()[name]()
+    assert pickle.loads(pickle.dumps(family)) == family
+
+
+# ---------------------------------------------------------------- that the contract would notice
+def laplace(**wrong):
+    """A family of two parameters that brings everything; each piece may be replaced by a wrong one."""
+
+    class Laplace(NamedTuple):
+        parameters = (
+            Parameter("centre", support="real", prior=Normal(0.0, 100.0)),
+            Parameter("spread", support="positive", prior=InverseGamma(2.0, 1.0)),
         )
+        domain = REALS
+
+        def draw(self, rng, states, phi):
+            return rng.laplace(phi[states, 0], phi[states, 1])
+
+        def cdf(self, y, phi):
+            return laplace_law.cdf(y, phi[0], phi[1])
+
+        def estimate(self, y, weight):
+            return np.array([np.average(y, weights=weight), 1e-9 + np.average(np.abs(y), weights=weight)])
+
+        def heavier(self, phi):
+            return [(StudentT(3.0), phi)]
+
+    for name, value in wrong.items():
+        if name not in FUNCTIONS:
+            setattr(Laplace, name, value)
+    for name, (generic, right) in FUNCTIONS.items():
+        compiled(generic, Laplace)(wrong.get(name, right))
+    return Laplace()
 
 
-@each
-def test_density_of_many_states_at_once(family):
-    phi = phi_of(family)
-    constants = [prepare(family, row) for row in phi]
-    y = 2.0 if columns(family) == 1 else (2.0,) * columns(family)
-    together = log_density(family, y, tuple(np.array(constants).T))
-    np.testing.assert_allclose(together, [log_density(family, y, c) for c in constants], rtol=1e-12)
+FUNCTIONS = {
+    "prepare": (prepare, lambda family, phi: (phi[0], 1 / phi[1], -np.log(2 * phi[1]))),
+    "log_density": (log_density, lambda family, y, c: c[2] - np.abs(y - c[0]) * c[1]),
+    "score": (score, lambda family, y, c: (np.where(y > c[0], c[1], -c[1]), (np.abs(y - c[0]) * c[1] - 1) * c[1])),
+}
+UNSURE = Parameter("centre", support="real", prior=Flat())
+SPREAD = Parameter("spread", support="positive", prior=InverseGamma(2.0, 1.0))
+WRONG = {
+    r"draw returned an array \(\d+, 1, 1\)": {
+        "draw": lambda self, rng, states, phi: rng.laplace(size=(len(states), 1, 1))
+    },
+    "draw must take all its chance from rng": {
+        "draw": lambda self, rng, states, phi: np.random.default_rng().laplace(phi[states, 0], phi[states, 1])
+    },
+    "draw does not depend on the state": {
+        "draw": lambda self, rng, states, phi: rng.laplace(phi[0, 0], phi[0, 1], len(states))
+    },
+    "the domain is positive numbers": {"domain": POSITIVE},
+    "takes one of": {"domain": Domain(lambda y: np.ones(y.shape, dtype=bool), "from -90 to 90", -90.0, 90.0)},
+    "prepare at .* returned .*: all must be finite": {
+        "prepare": lambda family, phi: (phi[0], 1 / phi[1], np.where(phi[1] > 50, np.inf, -np.log(2 * phi[1])))
+    },
+    "score of 'spread' .* is .* the slope of log_density by differences is": {
+        "score": lambda family, y, c: (np.where(y > c[0], c[1], -c[1]), (np.abs(y - c[0]) * c[1] - 1) * c[1] * 1.0001)
+    },
+    "log_density with arrays of constants": {
+        "log_density": lambda family, y, c: np.min(c[2]) - np.abs(y - c[0]) * c[1]
+    },
+    "the integral of the density at centre = 0.7, spread = 1.3 is 2": {
+        "prepare": lambda family, phi: (phi[0], 1 / phi[1], -np.log(phi[1]))
+    },
+    "draw and log_density do not belong together": {
+        "draw": lambda self, rng, states, phi: rng.laplace(phi[states, 0], 1.1 * phi[states, 1])
+    },
+    "the integral of the default prior of 'centre', Flat": {"parameters": (UNSURE, SPREAD)},
+    "estimate returned spread = .* must be positive": {"estimate": lambda self, y, weight: np.array([0.0, -1.0])},
+    "estimate with whole weights": {"estimate": lambda self, y, weight: np.array([np.mean(y), 1.0])},
+    "estimate of one observation is": {
+        "estimate": lambda self, y, weight: np.array([0.0, 1.0 if len(y) > 1 else np.nan])
+    },
+    "cdf of draws at .* is not uniform": {"cdf": lambda self, y, phi: laplace_law.cdf(y, phi[0], 1.2 * phi[1])},
+    "cdf hardly changes": {"cdf": lambda self, y, phi: laplace_law.cdf(y, 0.7, 1.3)},
+    r"cdf\(.*\) at .* the integral of the density is": {
+        "cdf": lambda self, y, phi: laplace_law.cdf(y, phi[0], phi[1]) + 2e-6
+    },
+    "heavier returned Gaussian: its log density": {"heavier": lambda self, phi: [(Gaussian(), phi)]},
+    "heavier of Laplace.* returned variance": {"heavier": lambda self, phi: [(Gaussian(), -phi)]},
+    "of another domain": {"heavier": lambda self, phi: [(LogNormal(), phi)]},
+}
 
 
-@each
-def test_density_integrates_to_one(family):
-    phi = phi_of(family)[0]
-    if columns(family) == 1:
-        assert integral(family, phi) == pytest.approx(1.0, abs=1e-12 if domains(family)[0].whole else 1e-6)
-    else:
-        c, box = prepare(family, phi), [(-12, 12)] * columns(family)
-        whole, _ = nquad(lambda *v: np.exp(log_density(family, v, c)), box, opts={"epsabs": 1e-4, "epsrel": 1e-4})
-        assert whole == pytest.approx(1.0, abs=1e-3)
+def test_a_right_family_of_a_user_is_let_in():
+    found = check_emission(laplace(), seed=3)
+    assert "score is the slope" in str(found)
+    assert "without maximise: modes by gradients" in str(found)
+    assert found.without == ("maximise", "conditional")
 
 
-@pytest.mark.parametrize("family", [f for f in ALL if columns(f) == 1], ids=lambda f: type(f).__name__)
-def test_draws_follow_the_density(family):
-    """Mean of the log density over draws against its expectation by quadrature or summation, in standard errors."""
-    rng, phi, n = np.random.default_rng(1), phi_of(family)[:1], 20_000
-    y = family.draw(rng, np.zeros(n, dtype=np.int64), phi)
-    c = prepare(family, phi[0])
-    values = log_density(family, y, c)
-    expected = integral(family, phi[0], lambda v: log_density(family, v, c))
-    assert abs(values.mean() - expected) < 5 * values.std() / np.sqrt(n)
+@pytest.mark.parametrize("words", WRONG)
+def test_the_contract_notices(words):
+    """Each mistake is refused by the check that is there for it, in words that name it."""
+    with pytest.raises(ValueError, match=words):
+        check_emission(laplace(**WRONG[words]))
 
 
-@having("cdf")
-def test_draws_follow_the_distribution_function(family):
-    """It makes uniform numbers of them, if those of discrete draws are spread over their step."""
-    rng, phi, n = np.random.default_rng(2), phi_of(family)[0], 20_000
-    y = family.draw(rng, np.zeros(n, dtype=np.int64), phi[None])
-
-    def p_value(phi):
-        low = family.cdf(y - 1, phi) if domains(family)[0].whole else family.cdf(y, phi)
-        return kstest(low + np.random.default_rng(3).random(n) * (family.cdf(y, phi) - low), "uniform").pvalue
-
-    assert p_value(phi) > 1e-3
-    assert p_value(1.3 * phi) < 1e-3
+def test_the_contract_is_held_at_sensible_points():
+    with pytest.raises(ValueError, match=r"phi has shape \(2,\); \(2, P\) is needed"):
+        check_emission(Gaussian(), phi=[0.0, 1.0])
+    with pytest.raises(ValueError, match=r"phi returned variance = .* it must be positive"):
+        check_emission(Gaussian(), phi=[[0.0, 1.0], [1.0, -1.0]])
+    with pytest.raises(TypeError, match="pass an instance"):
+        check_emission(Gaussian)
 
 
-@each
-def test_a_domain_ends_at_its_bounds(family):
-    for domain in domains(family):
-        outside = [v for v in (domain.low - 1, domain.high + 1) if np.isfinite(v)] + [0.5] * domain.whole
-        assert not domain.valid(np.array(outside)).any()
+class Poor(NamedTuple):
+    """Gaussian, of which M-step, statistics and draws may be spoilt."""
+
+    parameters = Gaussian().parameters
+    domain = REALS
+    draw = Gaussian.draw
+    maximise = Gaussian.maximise
+    conditional = Gaussian.conditional
 
 
-# ---------------------------------------------------------------- M-steps
-def totals(family, y, c):
-    """Sums of the statistics (Q,) of rows."""
-    return np.array([np.sum(s) for s in statistics(family, as_argument(family, y), c)])
+for generic in (prepare, log_density, score, statistics, complete_score):
+    compiled(generic, Poor)(generic.registry[Gaussian])
 
 
-@having("maximise")
-def test_m_steps_climb_to_the_mode(family):
-    """Of one state: every step raises the log posterior, and no quasi-Newton step finds more where they settle."""
-    y, _ = sample(family, 60)
-    series = Series(y)
-    model = Model(family, 1, default_priors(family, 1, series))
-    found = climb(model, series, model.natural(phi_of(family)[1:], [[1.0]]), steps=3000, tolerance=1e-13)
-    assert found.converged
-    assert (np.diff(found.trace) > -1e-9).all()
-    theta = model.pack(found.parameters)
-    best = minimize(lambda x: -log_posterior(model, x, series)[0], theta + 0.01, options={"gtol": 1e-7})
-    assert found.log_posterior == pytest.approx(-best.fun, abs=1e-6)
-    np.testing.assert_allclose(log_posterior(model, theta, series)[1], 0.0, atol=1e-4)
+def held(family, name):
+    """One check by its name."""
+    next(c for c in CHECKS if c.holds.__name__ == name).holds(Case(family, default_phi(family)))
 
 
-@having("maximise")
-def test_known_values_stay_in_an_m_step(family):
-    y, _ = sample(family, 60)
-    series, phi = Series(y), phi_of(family)[1:]
-    fixed = {family.parameters[0].name: phi[:, 0]}
-    model = Model(family, 1, default_priors(family, 1, series), fixed=fixed)
-    found = climb(model, series, model.natural(phi, [[1.0]]), steps=3000, tolerance=1e-13)
-    np.testing.assert_allclose(found.parameters.phi[:, 0], phi[:, 0])
-    if model.size:
-        np.testing.assert_allclose(log_posterior(model, model.pack(found.parameters), series)[1], 0.0, atol=1e-4)
+def off(factor):
+    return lambda self, phi, *rest: Gaussian.maximise(self, phi, *rest) * [1.0, factor]
 
 
-@having("maximise")
-def test_complete_score_is_the_sum_of_scores_and_vanishes_at_the_m_step(family):
-    (y, _), (phi, _) = sample(family), phi_of(family)
-    c = prepare(family, phi)
-    sums = totals(family, y, c)
-    each_sum = [np.sum(s) for s in score(family, as_argument(family, y), c)]
-    np.testing.assert_allclose(complete_score(family, len(y), sums, c, c), each_sum, rtol=1e-9, atol=1e-9)
-    flat = no_priors(family).emission
-    best = family.maximise(phi[None], np.array([float(len(y))]), sums[None], flat)[0]
-    assert np.abs(best - phi).max() > 0.01
-    np.testing.assert_allclose(complete_score(family, len(y), sums, c, prepare(family, best)), 0.0, atol=1e-6)
+def without_priors(self, phi, counts, sums, priors):
+    return Gaussian.maximise(self, phi, counts, sums, no_priors(Gaussian()).emission)
 
 
-@each
-def test_kernels_compute_the_same_as_numpy(family):
-    y, _ = sample(family, 37)
-    y[3] = np.nan
-    model = model_of(family)
-    point = prepared(model, model.natural(phi_of(family), np.full((2, 2), 0.5)))
-    found = densities(model, point, y)
-    for k in range(2):
-        expected = log_density(family, as_argument(family, y), prepare(family, point.phi[k]))
-        np.testing.assert_allclose(found[:, k], np.where(np.isnan(y).any(1), 0.0, expected), rtol=1e-13, atol=1e-14)
+@pytest.mark.parametrize(
+    ("name", "piece", "wrong", "words"),
+    [
+        ("m_steps_climb_to_the_mode", "maximise", off(1.1), r"lowers the log posterior|where M-steps .* settle"),
+        ("m_steps_climb_to_the_mode", "maximise", without_priors, "where M-steps .* settle|lowers the log posterior"),
+        ("m_steps_keep_known_values", "maximise", without_priors, "mean, which is known|settle"),
+        ("complete_score_is_the_score", "maximise", off(1.1), "complete_score of 'variance' at the M-step"),
+        ("complete_score_is_the_score", "maximise", lambda self, phi, *rest: phi, "maximise stays at"),
+        ("a_state_without_observations_has_an_m_step", "maximise", off(np.nan), "returned variance = .*nan"),
+        ("conditional_draws_the_posterior", "conditional",
+         lambda self, rng, phi, n, s, priors: Gaussian.conditional(self, rng, phi, 1.5 * n, s, priors),
+         "draws of '.*' by conditional do not follow the posterior"),
+        ("conditional_draws_the_posterior", "conditional",
+         lambda self, rng, phi, *rest: Gaussian.conditional(self, rng, phi, *rest) * [1.0, 1.1],
+         "draws of 'variance' by conditional do not follow the posterior"),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:EM fell:RuntimeWarning", "ignore:a state has collapsed:RuntimeWarning")
+def test_the_contract_notices_wrong_m_steps_and_draws(monkeypatch, name, piece, wrong, words):
+    held(Poor(), name)
+    monkeypatch.setattr(Poor, piece, wrong)
+    with pytest.raises(ValueError, match=words):
+        held(Poor(), name)
+
+
+def test_the_contract_notices_a_kernel_that_is_not_numpy(monkeypatch):
+    right = contract.densities
+    monkeypatch.setattr(contract, "densities", lambda *args: right(*args) * (1 + 1e-12))
+    with pytest.raises(ValueError, match="log_density in a kernel"):
+        held(Gaussian(), "kernels_are_numpy")
+    monkeypatch.undo()
+    found = contract.expectations
+    monkeypatch.setattr(contract, "expectations", lambda *a, **k: found(*a, **k)._replace(scores=np.ones((2, 2))))
+    with pytest.raises(ValueError, match="the expected sum of score by a kernel"):
+        held(Gaussian(), "kernels_are_numpy")
+    monkeypatch.undo()
+    of_windows = contract.window_gradients
+    monkeypatch.setattr(contract, "window_gradients", lambda *args: of_windows(*args)[1:])
+    with pytest.raises(ValueError, match="the sum of the gradients of windows"):
+        held(Gaussian(), "windows_add_up")
 
 
 # ---------------------------------------------------------------- what an author sees after a mistake

@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from rarehmm.automatic import AVAILABLE
+
 README = pathlib.Path(__file__).parents[2] / "README.md"
 DOCS = sorted((README.parent / "docs").glob("*.md"))
 
@@ -50,6 +52,23 @@ def test_states_are_found_as_their_page_says(capsys, tmp_path, monkeypatch):
     assert "<- chosen" in out.splitlines()[3]
     assert out.count("state 2: rare") == 1
     assert (tmp_path / "states.png").stat().st_size > 10_000
+
+
+@pytest.mark.jit
+def test_a_family_of_ones_own_does_what_its_page_says(capsys):
+    exec(code_of(README.parent / "docs" / "own_family.md"), {"__name__": "own_family"})
+    out = capsys.readouterr().out
+    assert "Laplace keeps the contract:" in out
+    assert "Nothing speaks against this posterior." in out
+    assert "2 events" in out
+
+
+def test_the_page_on_families_lists_what_there_is():
+    """Each function that density_of knows is in its table, and nothing else."""
+    page = (README.parent / "docs" / "own_family.md").read_text()
+    table = page[page.index("| may be used") : page.index("* `np.where` instead")]
+    shown = set(re.findall(r"np\.(\w+)", table)) | {"gammaln", "erf", "expit", "xlogy"}
+    assert shown == set(re.findall(r"np\.(\w+)", AVAILABLE)) - {"square"} | {"gammaln", "erf", "expit", "xlogy"}
 
 
 @pytest.mark.parametrize("page", [README, *DOCS], ids=lambda p: p.name)

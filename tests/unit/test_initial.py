@@ -185,10 +185,18 @@ def test_a_rare_state_in_two_columns_is_found():
     assert find_states(model, series)[0].log_posterior > best.log_posterior - 1
 
 
-def test_a_family_that_cannot_estimate_asks_for_a_start():
-    model = rh.Model(Pair(), 2, rh.Priors((rh.Normal(0, 1),) * 2))
-    with pytest.raises(ValueError, match=r"Pair are not found in the data.*start=model.parameters"):
-        find_states(model, rh.Series(np.random.default_rng(0).normal(size=(50, 2))))
+@pytest.mark.jit
+def test_states_of_a_family_without_estimates_and_m_steps_are_found_by_gradients():
+    rng = np.random.default_rng(0)
+    states = np.zeros(3000, dtype=int)
+    states[1000:1030] = 1
+    y = rng.normal(size=(3000, 2)) + 6.0 * states[:, None]
+    series = rh.Series(y)
+    model = rh.Model(Pair(), 2, rh.default_priors(Pair(), 2, series))
+    best = find_states(model, series)[0].parameters
+    np.testing.assert_allclose(np.sort(best.phi[:, 0]), [0.0, 6.0], atol=0.7)
+    regimes = rh.judge_states(model, best, series)
+    assert sorted(r.kind for r in regimes) == ["common", "rare"]
 
 
 def test_a_short_series_with_few_values_still_gets_its_states():

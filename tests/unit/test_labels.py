@@ -83,7 +83,9 @@ def test_bad_labels_are_refused(labels, words):
         from_labels(model, rh.Series([0.0, 1.0, 2.0, 3.0]), np.array(labels))
 
 
-def test_a_family_without_estimates_says_so():
-    model = rh.Model(Pair(), 1, rh.Priors((rh.Normal(0, 1),) * 2))
-    with pytest.raises(TypeError, match="Pair has no 'estimate'"):
-        from_labels(model, rh.Series(np.ones((3, 2)) * [[1.0], [2.0], [3.0]]), np.zeros(3, dtype=int))
+def test_a_family_without_estimates_has_modes_under_its_priors():
+    """Of two Gaussian columns of unit variance, these are known."""
+    model = rh.Model(Pair(), 1, rh.Priors((rh.Normal(1.0, 4.0), rh.Flat())))
+    y = np.random.default_rng(0).normal([3.0, -2.0], 1.0, (50, 2))
+    found = from_labels(model, rh.Series(y), np.zeros(50, dtype=int)).phi[0]
+    np.testing.assert_allclose(found, [(y[:, 0].sum() + 1 / 4) / (50 + 1 / 4), y[:, 1].mean()], atol=1e-5)

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 from scipy.stats import kstest
-from small_models import FAMILIES, integral, model_of, parameters_of
+from small_models import FAMILIES, model_of, parameters_of
 
 import rarehmm as rh
+from rarehmm.contract import integral
 from rarehmm.emissions import domains, families
 from rarehmm.residuals import Fit, check_residuals, pseudo_residuals
 
