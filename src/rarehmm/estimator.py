@@ -43,10 +43,11 @@ class RareHMM(BaseEstimator):
         Number of hidden states: two regimes of ordinary life and a rare one.  ``select_n_components`` compares numbers.
     emission : str or family, default "gaussian"
         Density of an observation given its state: the name of a family or an instance, such as ``StudentT(4)`` or
-        ``NegativeBinomial(3)`` (what is in brackets is not learnt).  Real numbers: "gaussian", "student_t"; positive
-        ones: "exponential", "gamma", "log_normal"; counts: "poisson", "negative_binomial", "zero_inflated_poisson";
-        0 and 1: "bernoulli"; n categories: ``Categorical(n)``; angles: "von_mises"; several columns:
-        "multivariate_gaussian", which "gaussian" is as well there, with full covariance.
+        ``NegativeBinomial(3)`` (what is in brackets is not learnt).  Real numbers: "gaussian", "student_t",
+        "free_student_t" (its tails are learnt), "gaussian_mixture"; positive ones: "exponential", "gamma",
+        "log_normal"; counts: "poisson", "negative_binomial", "free_negative_binomial" (its dispersion is learnt),
+        "zero_inflated_poisson"; 0 and 1: "bernoulli"; n categories: ``Categorical(n)``; angles: "von_mises"; several
+        columns: "multivariate_gaussian", which "gaussian" is as well there, with full covariance.
     method : str, default "auto"
         How the posterior is sampled.  "auto" looks at the posterior and takes the quickest method that is right for it;
         "chain", "importance", "gibbs", "hmc" and "langevin" force one; "laplace" and "vi" draw from a Gaussian, that at

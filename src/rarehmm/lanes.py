@@ -12,7 +12,7 @@ Without the JIT the same names work on arrays of 16 numbers.
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ DOUBLE, INT, SHORT = ir.DoubleType(), ir.IntType(64), ir.IntType(32)
 DOUBLES, INTS, SHORTS = (ir.VectorType(t, LANES) for t in (DOUBLE, INT, SHORT))
 
 Array = npt.NDArray[np.float64]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def lane_array(*shape: int) -> Array:
@@ -285,6 +286,12 @@ def lanewise(scalar: Callable[[float], float]) -> Any:
 
     specialise(plain, one, lambda kind: each if kind is lanes_type else one)
     return plain
+
+
+def in_kernels(function: F) -> F:
+    """Decorator: a function in ordinary NumPy that functions of families may call, on floats, arrays and Lanes."""
+    specialise(function, function, lambda *kinds: function)
+    return function
 
 
 def tuple_of(count: int, entry: Callable[..., Any]) -> Any:

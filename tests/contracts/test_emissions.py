@@ -11,6 +11,7 @@ from small_models import Pair, integral
 
 from rarehmm import (
     Categorical,
+    GaussianMixture,
     Model,
     MultivariateGaussian,
     Normal,
@@ -36,7 +37,7 @@ from rarehmm.emissions import (
 from rarehmm.passes import densities, prepared
 from rarehmm.series import REALS
 
-MORE = [Pair(), MultivariateGaussian(2, diagonal=True), MultivariateGaussian(3), Categorical(5)]
+MORE = [Pair(), MultivariateGaussian(2, diagonal=True), MultivariateGaussian(3), Categorical(5), GaussianMixture(3)]
 ALL = [kind() for kind in families().values()] + MORE
 each = pytest.mark.parametrize("family", ALL, ids=lambda f: type(f).__name__)
 
