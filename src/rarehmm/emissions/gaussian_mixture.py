@@ -101,16 +101,11 @@ class GaussianMixture(tuple[()]):
         return np.asarray(mu[states, j] + np.sqrt(s2)[states, j] * rng.standard_normal(len(states)))
 
     def estimate(self, y: Array, weight: Array) -> Array:
-        """From a k-means clustering of the observations of one state, by a few steps from their quantiles."""
-        order = np.argsort(y)
-        y, weight, (at,) = y[order], weight[order], np.nonzero(weight[order] > 0)
-        share = np.cumsum(weight) / weight.sum()
-        mu = y[np.searchsorted(share, (np.arange(self.m) + 0.5) / self.m)]
-        spread = y[at[-1]] - y[at[0]]
-        for _ in range(20):
-            j = np.searchsorted((mu[1:] + mu[:-1]) / 2, y)
-            n = np.bincount(j, weight, self.m)
-            mu = np.where(n > 0, np.bincount(j, weight * y, self.m) / np.maximum(n, 1e-300), mu)
+        """From a k-means clustering of the observations of one state."""
+        y, weight = y[weight > 0], weight[weight > 0]
+        j = clusters(y, weight, self.m)
+        n, spread = np.bincount(j, weight, self.m), float(np.ptp(y))
+        mu = np.maximum.accumulate(np.where(n > 0, np.bincount(j, weight * y, self.m) / np.maximum(n, 1e-300), y.min()))
         s2 = np.bincount(j, weight * (y - mu[j]) ** 2, self.m) / np.maximum(n, 1e-300)
         gaps, odds = np.maximum(np.diff(mu), 0.05 * spread), (n[1:] + 0.5) / (n[0] + 0.5)
         return np.concatenate([mu[:1], gaps, np.maximum(s2, 0.01 * spread**2), np.log(odds)])
@@ -135,6 +130,21 @@ class GaussianMixture(tuple[()]):
         new = np.column_stack([best_variance(squares[:, j], n[:, j], priors[m + j]) for j in range(m)])
         s2 = np.where(np.isfinite(new) & (new > 0), new, s2)
         return np.column_stack([steps, s2, best_log_odds(n, priors[2 * m :])])
+
+
+def clusters(y: Array, weight: Array, m: int) -> IntArray:
+    """Cluster (n,) of each number, ascending: the better of two k-means clusterings, one that starts from quantiles and
+    one from numbers evenly spaced."""
+    order, places = np.argsort(y), (np.arange(m) + 0.5) / m
+    share = np.cumsum(weight[order]) / weight.sum()
+    tried = []
+    for mu in (y[order][np.searchsorted(share, places)], y.min() + places * np.ptp(y)):
+        for _ in range(20):
+            j = np.searchsorted((mu[1:] + mu[:-1]) / 2, y)
+            n = np.bincount(j, weight, m)
+            mu = np.where(n > 0, np.bincount(j, weight * y, m) / np.maximum(n, 1e-300), mu)
+        tried.append((float(weight @ (y - mu[j]) ** 2), j))
+    return min(tried, key=lambda t: t[0])[1]
 
 
 def best_steps(x: Array, weight: Array, pull: Array, priors: tuple[Prior, ...]) -> Array:
