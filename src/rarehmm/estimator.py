@@ -46,8 +46,9 @@ class RareHMM(BaseEstimator):
         ``NegativeBinomial(3)`` (what is in brackets is not learnt).  Real numbers: "gaussian", "student_t",
         "free_student_t" (its tails are learnt), "gaussian_mixture"; positive ones: "exponential", "gamma",
         "log_normal"; counts: "poisson", "negative_binomial", "free_negative_binomial" (its dispersion is learnt),
-        "zero_inflated_poisson"; 0 and 1: "bernoulli"; n categories: ``Categorical(n)``; angles: "von_mises"; several
-        columns: "multivariate_gaussian", which "gaussian" is as well there, with full covariance.
+        "zero_inflated_poisson"; 0 and 1: "bernoulli"; categories 0 to n - 1: "categorical", with n by the largest,
+        or ``Categorical(n)``; angles: "von_mises"; several columns: "multivariate_gaussian", which "gaussian" is as
+        well there, with full covariance.
     method : str, default "auto"
         How the posterior is sampled.  "auto" looks at the posterior and takes the quickest method that is right for it;
         "chain", "importance", "gibbs", "hmc" and "langevin" force one; "laplace" and "vi" draw from a Gaussian, that at
@@ -171,7 +172,7 @@ class RareHMM(BaseEstimator):
                 X, lengths, memory_limit=self.memory_limit, executor=client or executor, watch=partial(watch, "reading")
             )
             refuse_lengths(y, series)
-            family = self._family(series.n_columns)
+            family = self._family(series)
             priors = default_priors(family, self.n_components, series) if self.priors is None else self.priors
             start = None if self.startprob is None else np.asarray(self.startprob, dtype=float)
             model = Model(family, self.n_components, priors, start, fixed=self.fixed)
@@ -203,15 +204,16 @@ class RareHMM(BaseEstimator):
         self.posterior_, self.regimes_, self.n_features_in_ = posterior, regimes, columns(model.family)
         return self
 
-    def _family(self, D: int) -> Any:
+    def _family(self, series: Series) -> Any:
         if not isinstance(self.emission, str):
             return self.emission
         known = families()
         if self.emission not in known:
             raise ValueError(f"emission is {self.emission!r}; it must be one of {', '.join(known)}, or a family.")
+        D, kind = series.n_columns, known[self.emission]
         if self.emission in ("gaussian", "multivariate_gaussian"):
             return known["multivariate_gaussian"](D) if D > 1 else known["gaussian"]()
-        return known[self.emission]()
+        return kind.suited(series.summaries) if hasattr(kind, "suited") else kind()
 
     def _first(self, model: Model, series: Series) -> Parameters | None:
         if self.init is None:

@@ -24,6 +24,8 @@ kernels, on lanes of 16 doubles:
   (n or expected n of them, taken at other parameters, whose constants are ``hat``): the control variate of chains;
 * ``cdf(y, phi)``, for residuals: P(Y <= y) of observations (n,) in a state with parameters phi (P,);
 * ``heavier(phi)``, to tell rare states from tails: families with heavier tails, and parameters of them like phi (K, P);
+* ``suited(summaries)``, a class method, where settings follow from the data: the family for columns with these
+  summaries, when it is asked for by its name;
 * ``estimate(y, weight)``, to start from labels: parameters (P,) of one state from its observations (n,), weighted.
 
 A missing observation (NaN) never reaches these functions' results.  Coordinates, Jacobians, gradients, priors,
