@@ -8,8 +8,11 @@ from rarehmm.em import Climb, climb
 from rarehmm.emissions.bernoulli import Bernoulli
 from rarehmm.emissions.categorical import Categorical
 from rarehmm.emissions.exponential import Exponential
+from rarehmm.emissions.free_negative_binomial import FreeNegativeBinomial
+from rarehmm.emissions.free_student_t import FreeStudentT
 from rarehmm.emissions.gamma import GammaEmission
 from rarehmm.emissions.gaussian import Gaussian
+from rarehmm.emissions.gaussian_mixture import GaussianMixture
 from rarehmm.emissions.log_normal import LogNormal
 from rarehmm.emissions.multivariate_gaussian import MultivariateGaussian
 from rarehmm.emissions.negative_binomial import NegativeBinomial
@@ -80,10 +83,13 @@ __all__ = [
     "Exponential",
     "Flat",
     "Forecast",
+    "FreeNegativeBinomial",
+    "FreeStudentT",
     "Gamma",
     "GammaEmission",
     "Gaussian",
     "GaussianApproximation",
+    "GaussianMixture",
     "Inference",
     "InverseGamma",
     "LogNormal",

@@ -1,7 +1,6 @@
 """RareHMM: the library in one object, for people who know scikit-learn and hmmlearn."""
 
 import logging
-import math
 import time
 import warnings
 from collections.abc import Mapping
@@ -35,8 +34,6 @@ from rarehmm.streaming import Stretches, check_out, collected, last_law, stretch
 
 logger = logging.getLogger(__name__)
 
-CATEGORIES = 100  # in a column, at most, that are counted from the data
-
 
 class RareHMM(BaseEstimator):
     """A Bayesian hidden Markov model of a long series whose interesting regime is rare.
@@ -47,12 +44,13 @@ class RareHMM(BaseEstimator):
         Number of hidden states: two regimes of ordinary life and a rare one.  ``select_n_components`` compares numbers.
     emission : str, family or list of these, default "gaussian"
         Density of an observation given its state: the name of a family or an instance, such as ``StudentT(4)`` or
-        ``NegativeBinomial(3)`` (what is in brackets is not learnt).  Real numbers: "gaussian", "student_t"; positive
-        ones: "exponential", "gamma", "log_normal"; counts: "poisson", "negative_binomial", "zero_inflated_poisson";
-        0 and 1: "bernoulli"; categories 0, 1, ...: "categorical", as many as the data have, or ``Categorical(n)``;
-        angles: "von_mises"; several columns: "multivariate_gaussian", which "gaussian" is as well there, with full
-        covariance.  A list has one for each column, independent given the state: ``["gaussian", "categorical"]``, the
-        same as ``Product(Gaussian(), Categorical(n))``.
+        ``NegativeBinomial(3)`` (what is in brackets is not learnt).  Real numbers: "gaussian", "student_t",
+        "free_student_t" (its tails are learnt), "gaussian_mixture"; positive ones: "exponential", "gamma",
+        "log_normal"; counts: "poisson", "negative_binomial", "free_negative_binomial" (its dispersion is learnt),
+        "zero_inflated_poisson"; 0 and 1: "bernoulli"; categories 0 to n - 1: "categorical", with n by the largest,
+        or ``Categorical(n)``; angles: "von_mises"; several columns: "multivariate_gaussian", which "gaussian" is as
+        well there, with full covariance.  A list has one for each column, independent given the state:
+        ``["gaussian", "categorical"]``, the same as ``Product(Gaussian(), Categorical(n))``.
     method : str, default "auto"
         How the posterior is sampled.  "auto" looks at the posterior and takes the quickest method that is right for it;
         "chain", "importance", "gibbs", "hmc" and "langevin" force one; "laplace" and "vi" draw from a Gaussian, that at
@@ -495,13 +493,12 @@ def as_series(X: Any, lengths: Any = None, *, executor: Any = None, **more: Any)
 
 
 def by_name(name: str, column: Summary) -> Any:
-    """A family by its name; of categories, as many as the column has."""
+    """A family by its name, suited to the column."""
     known = families()
     if name not in known:
         raise ValueError(f"emission is {name!r}; it must be one of {', '.join(known)}, or a family.")
-    if name == "categorical" and column.low >= 0 and 1 <= column.high < CATEGORIES:
-        return known[name](math.floor(column.high) + 1)
-    return known[name]()
+    kind = known[name]
+    return kind.suited((column,)) if hasattr(kind, "suited") else kind()
 
 
 def side_by_side(told: list[Any], series: Series) -> Product:

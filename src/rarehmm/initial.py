@@ -290,7 +290,7 @@ def surprising(model: Model, parameters: Parameters, series: Series, threads: in
 def quiet(series: Series) -> list[Array]:
     """Groups (n, D) of observations that vary least with those around them, by share, in two clusters each."""
     y, seen = all_rows(series)
-    scale = np.array([[s.mean, max(np.sqrt(s.variance), 1e-300)] for s in series.summaries]).T
+    scale = np.array([[s.mean, np.sqrt(s.scaled().variance)] for s in series.summaries]).T
     z = np.where(seen[:, None], (y - scale[0]) / scale[1], 0.0)
     groups = []
     for span in (s for s in SPANS if len(y) >= 10 * s):
@@ -362,7 +362,7 @@ def roughness_labels(series: Series, K: int, span: int = 11) -> IntArray:
     """Labels (T,) by how far observations near each other are from the mean of all: for states that differ in variance
     alone, which no clustering of values tells apart."""
     y, seen = all_rows(series)
-    means = np.array([[s.mean, np.sqrt(s.variance)] for s in series.summaries]).T
+    means = np.array([[s.mean, np.sqrt(s.scaled().variance)] for s in series.summaries]).T
     away = np.abs((y - means[0]) / means[1]).mean(1)
     away = uniform_filter1d(np.where(seen, away, away[seen].mean()), span, mode="nearest")
     return clusters(np.log(np.maximum(away, 1e-9 * away.max()))[:, None], K)

@@ -5,14 +5,15 @@ unrolled before the vectoriser runs, alias checks fail, a branch spoils it.  Her
 vector instruction by construction, on any machine (LLVM splits the vector to what the CPU has).
 
 Families and kernels write ordinary NumPy on Lanes: arithmetic, comparisons, powers, ``np.exp``, ``np.log``,
-``np.sqrt``, ``np.abs``, ``np.where``, ``np.maximum``, ``np.minimum``; any other scalar function by ``lanewise``.
+``np.sin``, ``np.cos``, ``np.sqrt``, ``np.abs``, ``np.where``, ``np.maximum``, ``np.minimum``; any other scalar function
+by ``lanewise``.
 Without the JIT the same names work on arrays of 16 numbers.
 """
 
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ DOUBLE, INT, SHORT = ir.DoubleType(), ir.IntType(64), ir.IntType(32)
 DOUBLES, INTS, SHORTS = (ir.VectorType(t, LANES) for t in (DOUBLE, INT, SHORT))
 
 Array = npt.NDArray[np.float64]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def lane_array(*shape: int) -> Array:
@@ -409,6 +411,12 @@ def lanewise(scalar: Callable[[float], float]) -> Any:
     return plain
 
 
+def in_kernels(function: F) -> F:
+    """Decorator: a function in ordinary NumPy that functions of families may call, on floats, arrays and Lanes."""
+    specialise(function, function, lambda *kinds: function)
+    return function
+
+
 def tuple_of(count: int, entry: Callable[..., Any]) -> Any:
     """A function of some arguments: the tuple (entry(0, ...), ..., entry(count - 1, ...)); kernels unroll it."""
     part = inner(entry)
@@ -544,6 +552,39 @@ def _log_lanes(x: Any) -> Any:
     return np.where(x < TINY, np.where(x < 0.0, np.nan, -np.inf), out)
 
 
+# ---------------------------------------------------------------- sine and cosine
+HALF_PI_HIGH, HALF_PI_LOW = 1.5707963267948966, 6.123233995736766e-17
+FAR = 1e5  # angles from here on go lane by lane: in time the number of quarter turns is no whole number
+
+
+@inner
+def _quarter_turns(x: Any) -> Any:
+    """(k, sin r, cos r) with x = (4 i + k) pi/2 + r, k in -2, ..., 2 and |r| <= pi/4, by Taylor's series; |x| < FAR."""
+    n = _rint(x * (1.0 / HALF_PI_HIGH))
+    r = _fused(n, -HALF_PI_LOW, _fused(n, -HALF_PI_HIGH, x))
+    q = r * r
+    s = q * (-1.0 / 1307674368000.0) + 1.0 / 6227020800.0
+    s = s * q - 1.0 / 39916800.0
+    s = s * q + 1.0 / 362880.0
+    s = s * q - 1.0 / 5040.0
+    s = s * q + 1.0 / 120.0
+    s = s * q - 1.0 / 6.0
+    c = q * (1.0 / 20922789888000.0) - 1.0 / 87178291200.0
+    c = c * q + 1.0 / 479001600.0
+    c = c * q - 1.0 / 3628800.0
+    c = c * q + 1.0 / 40320.0
+    c = c * q - 1.0 / 720.0
+    c = c * q + 1.0 / 24.0
+    c = c * q - 0.5
+    return n - 4.0 * _rint(0.25 * n), s * q * r + r, c * q + 1.0
+
+
+@inner
+def _far(x: Any) -> Any:
+    """Whether a lane is beyond what is done together."""
+    return lane_sum(np.where(_abs(x) >= FAR, 1.0, splat(0.0))) > 0.0
+
+
 def on_lanes(function: Any) -> Any:
     """Decorator: what ``function`` does inside kernels when one of its arguments is a Lanes or a mask."""
 
@@ -593,6 +634,27 @@ def _np_exp(x: Any) -> Any:
 @on_lanes(np.log)
 def _np_log(x: Any) -> Any:
     return _log_lanes(x)
+
+
+_sine, _cosine = lanewise(math.sin), lanewise(math.cos)
+
+
+@on_lanes(np.sin)
+def _np_sin(x: Any) -> Any:
+    if _far(x):
+        return _sine(x)
+    k, s, c = _quarter_turns(x)
+    out = np.where((k == 1.0) | (k == -1.0), c, s)
+    return np.where((k == -1.0) | (k == 2.0) | (k == -2.0), -out, out)
+
+
+@on_lanes(np.cos)
+def _np_cos(x: Any) -> Any:
+    if _far(x):
+        return _cosine(x)
+    k, s, c = _quarter_turns(x)
+    out = np.where((k == 1.0) | (k == -1.0), s, c)
+    return np.where((k == 1.0) | (k == 2.0) | (k == -2.0), -out, out)
 
 
 @on_lanes(np.sqrt)

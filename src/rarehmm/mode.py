@@ -269,7 +269,7 @@ def negative_hessian(model: Model, series: Series, theta: Array, threads: int | 
 
 def first_steps(model: Model, series: Series) -> Array:
     """Steps (d,) for differences: 1e-4 of the noise of the columns for real parameters, 1e-4 for logarithms."""
-    noise = np.sqrt([s.roughness for s in series.summaries])
+    noise = np.sqrt([s.scaled().roughness for s in series.summaries])
     sizes = []
     for p, log in zip(model.family.parameters, model.as_logs, strict=True):
         own = (p.column,) if isinstance(p.column, int) else p.column

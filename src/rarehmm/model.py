@@ -13,7 +13,7 @@ import numpy.typing as npt
 from rarehmm.emissions import Family, check_family, domains
 from rarehmm.known import Known, known
 from rarehmm.priors import Dirichlet, Flat, InverseGamma, Normal, Pinned, Prior
-from rarehmm.series import Array, BoolArray, IntArray, Series, Summary
+from rarehmm.series import Array, BoolArray, IntArray, Series
 from rarehmm.transitions import (
     AdditiveLogRatio,
     Coordinates,
@@ -385,17 +385,8 @@ class Model:
 def default_priors(family: Family, n_states: int, series: Series) -> Priors:
     """Priors that scale with the data."""
     check_learnable(family, n_states, series)
-    summaries = tuple(map(some_scale, series.summaries))
+    summaries = tuple(summary.scaled() for summary in series.summaries)
     return Priors(tuple(p.default(summaries) for p in family.parameters))
-
-
-def some_scale(summary: Summary) -> Summary:
-    """A column that never changes, or is never there, has no scale: it is given that of its value, or 1."""
-    if summary.low < summary.high:
-        return summary
-    value = summary.mean if summary.size else 0.0
-    scale = abs(value) or 1.0
-    return Summary(summary.size, value, scale**2, value - scale, value + scale, scale**2)
 
 
 def check_learnable(family: Family, n_states: int, series: Series) -> None:

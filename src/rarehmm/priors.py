@@ -273,6 +273,11 @@ def location(summary: Summary) -> Normal:
     return Normal(summary.mean, (summary.high - summary.low) ** 2)
 
 
+def distance(summary: Summary) -> Gamma:
+    """Between means: its own mean is the range of the data, so that it says little where they are; none is unlikely."""
+    return Gamma(2.0, 2.0 / (summary.high - summary.low))
+
+
 def squared_scale(summary: Summary) -> InverseGamma:
     """Worth four observations; its mean is half the mean square of successive differences.
 
@@ -301,6 +306,11 @@ def evenness(summary: Summary) -> Gamma:
     """Of a squared mean in units of the variance, as ``squared_scale`` has the variance; not below that of waiting
     times, since noise in one regime may be large beside the mean of all."""
     return Gamma(2.0, min(summary.roughness / summary.mean**2, 1.0))
+
+
+def evenness_of_counts(summary: Summary) -> Gamma:
+    """The same of the variance that successive differences have beyond Poisson's, a tenth of that at least."""
+    return Gamma(2.0, min(max(summary.roughness - summary.mean, 0.1 * summary.mean) / summary.mean**2, 1.0))
 
 
 def log_odds(summary: Summary) -> Normal:

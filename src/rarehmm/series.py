@@ -75,6 +75,15 @@ class Summary(NamedTuple):
     high: float
     roughness: float
 
+    def scaled(self) -> "Summary":
+        """The same, unless it is of a column that never changes or is never there: that has no scale, and is given the
+        one of its value, or 1."""
+        if self.low < self.high:
+            return self
+        value = self.mean if self.size else 0.0
+        scale = abs(value) or 1.0
+        return Summary(self.size, value, scale**2, value - scale, value + scale, scale**2)
+
 
 class Series:
     """Observations (T, D) in one or several independent sequences, checked and summarised at the door.

@@ -12,6 +12,7 @@ from rarehmm import (
     Categorical,
     Flat,
     Gaussian,
+    GaussianMixture,
     InverseGamma,
     LogNormal,
     Model,
@@ -35,7 +36,8 @@ PRODUCTS = [
     Product(StudentT(4.0), MultivariateGaussian(2)),
     Product(one=Gaussian()),
 ]
-MORE = [Pair(), MultivariateGaussian(2, diagonal=True), MultivariateGaussian(3), Categorical(5), *PRODUCTS]
+SIZES = [MultivariateGaussian(2, diagonal=True), MultivariateGaussian(3), Categorical(5), GaussianMixture(3)]
+MORE = [Pair(), *SIZES, *PRODUCTS]
 ALL = [kind() for kind in families().values()] + MORE
 
 

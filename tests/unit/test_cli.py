@@ -30,8 +30,9 @@ def test_demo(tmp_path):
 def test_warm_up_names_the_families():
     assert "poisson" in invoke("warm-up", "poisson")
     assert kernels.of_one_column() == [
-        "bernoulli", "categorical", "exponential", "gamma", "gaussian", "log_normal", "negative_binomial", "poisson",
-        "student_t", "von_mises", "zero_inflated_poisson",
+        "bernoulli", "categorical", "exponential", "free_negative_binomial", "free_student_t", "gamma", "gaussian",
+        "gaussian_mixture", "log_normal", "negative_binomial", "poisson", "student_t", "von_mises",
+        "zero_inflated_poisson",
     ]  # fmt: skip
 
 

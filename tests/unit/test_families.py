@@ -1,18 +1,21 @@
-"""Each family of the folder on a series with a rare state: gradients, finding, names, and two samplers that agree."""
+"""Each family of the folder on a series with a rare state: gradients, finding, names, and samplers that agree."""
 
 import pickle
 
 import numpy as np
 import pytest
 from scipy import special
+from scipy.stats import nbinom
 
 import rarehmm as rh
-from rarehmm.emissions import families
+from rarehmm.emissions import families, log_density, prepare
+from rarehmm.emissions.free_negative_binomial import log_less_digamma, stirling_rest
+from rarehmm.emissions.free_student_t import half_step
 from rarehmm.emissions.gamma import log_minus_digamma
 from rarehmm.emissions.von_mises import bessel, moments
 from rarehmm.gradients import window_gradients
 from rarehmm.labels import from_labels
-from rarehmm.series import POSITIVE
+from rarehmm.series import POSITIVE, REALS
 from rarehmm.windows import Windows
 
 TRANSITION = [[0.995, 0.005], [0.1, 0.9]]  # the second state holds one observation in 21
@@ -23,16 +26,32 @@ CASES = {
     "bernoulli": {"log_odds": [-3.0, 2.0]},
     "categorical": {"log_odds_1": [-1.0, 0.5], "log_odds_2": [-3.0, 2.0]},
     "zero_inflated_poisson": {"rate": [2.0, 15.0], "zero_log_odds": [-0.5, -1.5]},
+    "free_student_t": {"mean": [0.0, 6.0], "scale2": [1.0, 2.0], "nu": [4.0, 8.0]},
+    "free_negative_binomial": {"mean": [3.0, 40.0], "size": [2.0, 6.0]},
+    "gaussian_mixture": {
+        "mean": [-1.0, 6.0],
+        "gap_1": [3.0, 4.0],
+        "variance_0": [0.5, 1.0],
+        "variance_1": [1.0, 0.5],
+        "log_odds_1": [-1.0, 0.5],
+    },
     "von_mises": {"cosine": [-2.0, 0.5], "sine": [0.5, 8.0]},
 }
 each = pytest.mark.parametrize("name", CASES)
+SIMPLE = {  # tested elsewhere, but for their draws
+    "gaussian": {"mean": [0.0, 5.0], "variance": [1.0, 2.0]},
+    "student_t": {"mean": [0.0, 6.0], "scale2": [1.0, 2.0]},
+    "poisson": {"rate": [2.0, 12.0]},
+    "negative_binomial": {"mean": [2.0, 30.0]},
+}
+UNITS = {"mean": 1, "gap_1": 1, "scale2": 2, "variance": 2, "variance_0": 2, "variance_1": 2}  # their powers
 
 
 def simulated(name, T):
     """Model with default priors, true parameters, series and states."""
     family = families()[name]()
     free = rh.Model(family, 2, rh.no_priors(family))
-    truth = free.parameters(TRANSITION, **CASES[name])
+    truth = free.parameters(TRANSITION, **(CASES | SIMPLE)[name])
     y, states = rh.simulate(np.random.default_rng(1), free, truth, T)
     series = rh.Series(y)
     return rh.Model(family, 2, rh.default_priors(family, 2, series)), truth, series, states
@@ -48,20 +67,22 @@ def test_windows_with_a_buffer_of_everything_add_up_to_the_gradient(name):
 
 
 @pytest.mark.parametrize("units", [1e-6, 1e6])
-@pytest.mark.parametrize("name", [n for n in CASES if families()[n]().domain is POSITIVE])
+@pytest.mark.parametrize("name", [n for n in CASES | SIMPLE if families()[n]().domain in (POSITIVE, REALS)])
 def test_default_priors_know_no_units(name, units):
     """In other units, the same point has the same gradient."""
     model, truth, series, _ = simulated(name, 150)
     scaled = rh.Series(units * series.read(0, len(series)))
     other = rh.Model(model.family, 2, rh.default_priors(model.family, 2, scaled))
-    phi = truth.phi.copy()
-    phi[:, 0] = phi[:, 0] * units if model.as_logs[0] else phi[:, 0] + np.log(units)
-    points = (model, truth.phi, series), (other, phi, scaled)
+    names = [p.name for p in model.family.parameters]
+    scale = float(units) ** np.array([UNITS.get(n, 0) for n in names])
+    shift = np.array([np.log(units) * (n == "mean_log") for n in names])
+    points = (model, truth.phi, series), (other, truth.phi * scale + shift, scaled)
     slopes = [rh.log_posterior(m, m.pack(m.natural(p, TRANSITION)), s)[1] for m, p, s in points]
+    slopes[1][: 2 * len(names)] *= np.repeat(np.where(model.as_logs, 1.0, scale), 2)
     np.testing.assert_allclose(*slopes, rtol=1e-6, atol=1e-6)
     labels = (series.read(0, len(series))[:, 0] > 3).astype(int)
     starts = [from_labels(m, s, labels) for m, _, s in points]
-    np.testing.assert_allclose(starts[0].phi[:, 1:], starts[1].phi[:, 1:], rtol=1e-6)
+    np.testing.assert_allclose(starts[0].phi * scale + shift, starts[1].phi, rtol=1e-6)
 
 
 @pytest.mark.parametrize("x", [1e-9, 0.3, 7.9, 8.1, 49.9, 50.1, 1e3, 1e8])
@@ -70,6 +91,24 @@ def test_special_functions_are_those_of_scipy(x):
     size, ratio = bessel(x)
     assert size == pytest.approx(float(np.log(special.i0e(x)) + x), rel=1e-13, abs=1e-15)
     assert ratio == pytest.approx(float(special.i1e(x) / special.i0e(x) / x), rel=1e-13)
+
+
+@pytest.mark.parametrize("r", [1e-6, 0.01, 0.9, 1.5, 7.99, 8.0, 30.0, 60.0, 1e3, 1e6])
+def test_gamma_functions_of_counts_are_those_of_scipy(r):
+    x = r + np.array([0, 1, 2, 3, 6, 7, 8, 9, 30, 1e3, 1e6, 1e9])
+    log_gamma = (x - 0.5) * np.log(x) - x + stirling_rest(x)
+    np.testing.assert_allclose(log_gamma, special.gammaln(x), rtol=1e-12, atol=2e-14)
+    np.testing.assert_allclose(np.log(x) - log_less_digamma(x), special.digamma(x), rtol=1e-12)
+    assert half_step(r) == pytest.approx(float(np.log(special.poch(r, 0.5))), rel=1e-12, abs=1e-14)
+
+
+@pytest.mark.parametrize(("mean", "r"), [(2.0, 0.5), (1e3, 10.0), (1e9, 1e6)])
+def test_the_density_of_large_counts_keeps_its_digits(mean, r):
+    """Of a billion, nine are left where terms of 2e10 cancel."""
+    family, sd = rh.FreeNegativeBinomial(), np.sqrt(mean + mean**2 / r)
+    y = np.round(mean + sd * np.array([-0.5, 0.0, 1.0, 4.0]))
+    found = log_density(family, y, prepare(family, np.array([mean, r]))) + family.constant(y)
+    np.testing.assert_allclose(found, nbinom.logpmf(y, r, r / (r + mean)), rtol=1e-12, atol=1e-14 * mean)
 
 
 @pytest.mark.parametrize("kappa", [0.0, 0.3, 30.0, 3000.0])
@@ -94,15 +133,60 @@ def test_there_may_be_more_states_than_categories():
     assert np.mean(hmm.predict(y) == states) > 0.95
 
 
-def test_the_number_of_categories_is_that_of_the_instance():
+@pytest.mark.jit
+def test_the_number_of_categories_is_that_of_the_data_or_of_an_instance():
+    rng = np.random.default_rng(6)
+    y = np.where(np.arange(600) % 200 < 180, rng.integers(0, 2, 600), rng.integers(2, 5, 600))
+    hmm = rh.RareHMM(2, emission="categorical", method="map", verbose=0).fit(y)
+    assert hmm.posterior_.model.family == rh.Categorical(5)
+    with pytest.raises(ValueError, match=r"y\[2\] is 5; Categorical5 takes whole numbers from 0 to 4"):
+        hmm.predict([0, 4, 5])
+
+
+def test_a_number_of_categories_that_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"y\[1\] is 3; Categorical3 takes whole numbers from 0 to 2"):
         rh.RareHMM(2, emission=rh.Categorical(3), verbose=0).fit([0, 3, 1, 2, 0])
+    with pytest.raises(ValueError, match=r"y\[1\] is 2.5; Categorical3 takes whole numbers from 0 to 2"):
+        rh.RareHMM(2, emission="categorical", verbose=0).fit([0, 2.5, 1, 2, 0])
+    with pytest.raises(ValueError, match="largest value of y is 99, which makes 100 categories; if that is meant"):
+        rh.RareHMM(2, emission="categorical", verbose=0).fit([0, 3, 1, 99, 0])
+    assert rh.Categorical.suited(rh.Series([0, 0, 0, 1]).summaries) == rh.Categorical(2)
     with pytest.raises(ValueError, match="n is 1; a whole number of categories from 2"):
         rh.Categorical(1)
     same = pickle.loads(pickle.dumps(rh.Categorical(4)))
     assert same == rh.Categorical(4) != rh.Categorical(5)
     assert repr(same) == "Categorical(4)"
     assert len({same, rh.Categorical(4)}) == 1
+
+
+def test_components_of_a_mixture_ascend_and_are_a_setting():
+    with pytest.raises(ValueError, match="m is 1; a whole number of components from 2"):
+        rh.GaussianMixture(1)
+    same = pickle.loads(pickle.dumps(rh.GaussianMixture(4)))
+    assert same == rh.GaussianMixture(4) != rh.GaussianMixture(5)
+    assert repr(same) == "GaussianMixture(4)"
+    assert len({same, rh.GaussianMixture(4)}) == 1
+    family = rh.GaussianMixture(3)
+    phi = np.array([[1.0, 0.5, 2.0, 0.1, 0.2, 0.3, np.log(2), np.log(3)]])
+    weight, mean, variance = family.components(phi)
+    np.testing.assert_allclose(weight, [[1 / 6, 2 / 6, 3 / 6]])
+    np.testing.assert_allclose(mean, [[1.0, 1.5, 3.5]])
+    np.testing.assert_allclose(variance, [[0.1, 0.2, 0.3]])
+    y = family.draw(np.random.default_rng(0), np.zeros(200_000, dtype=np.int64), phi)
+    mean, variance = family.moments(phi)
+    np.testing.assert_allclose([y.mean(), y.var()], [mean[0, 0], variance[0, 0]], rtol=0.02)
+
+
+@pytest.mark.parametrize(
+    "y", [[2.0], [2.0, 2.0], [1.0, 2.0], [0.0, 0.1, 5.0, 5.1, 9.0], [5.1, 0.2, 9.0, 0.0, 0.1, 5.0, 0.3]]
+)
+def test_a_mixture_starts_from_clusters_however_few_there_are(y):
+    y = np.array(y)
+    phi = rh.GaussianMixture(3).estimate(y, np.ones(len(y)))
+    assert np.isfinite(phi).all()
+    assert (phi[1:6] >= 0).all()
+    if len(y) > 3:
+        np.testing.assert_allclose(np.cumsum(phi[:3]), [y[y < 1].mean(), 5.05, 9.0])
 
 
 @pytest.mark.jit
@@ -132,3 +216,17 @@ def test_gibbs_sampling_agrees(name):
     theta = model.pack_all(*found.mode.model.unpack_all(np.concatenate(found.theta)))
     error = np.hypot(batches.std(0) / np.sqrt(30), theta.std(0) / np.sqrt(2000))
     assert np.abs((batches.mean(0) - theta.mean(0)) / error).max() < 4.5
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize("name", CASES | SIMPLE)
+def test_windows_and_all_data_have_the_same_posterior(name):
+    """Chains on windows, by scores, statistics and their controls, against Hamiltonian Monte Carlo on all data: means
+    in standard errors, and standard deviations."""
+    model, truth, series, _ = simulated(name, 2000)
+    found = rh.infer(np.random.default_rng(3), model, series, start=truth, wanted=1000, method="chain")
+    draws = rh.hmc(np.random.default_rng(2), found.mode, series, 250)
+    theta, exact = np.concatenate(found.theta), np.concatenate(draws)
+    error = np.hypot(draws.mean(1).std(0) / np.sqrt(len(draws)), theta.std(0) / np.sqrt(1000))
+    assert np.abs((theta.mean(0) - exact.mean(0)) / error).max() < 4.5
+    np.testing.assert_allclose(theta.std(0) / exact.std(0), 1.0, atol=0.15)

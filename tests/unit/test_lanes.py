@@ -62,6 +62,20 @@ def test_fractional_powers(n):
         )
 
 
+@pytest.mark.parametrize("function", [lambda v: np.sin(v), lambda v: np.cos(v)], ids=["sin", "cos"])
+def test_sine_and_cosine(function):
+    """Near and far, at multiples of pi/4 and beside them, and where lanes go one by one."""
+    turns = np.pi / 4 * np.arange(-40, 40)
+    parts = np.linspace(-4, 4, 512), turns, np.nextafter(turns, 9), np.linspace(-1e5, 1e5, 32_000)[1:-1]
+    near = np.concatenate(parts)
+    mixed = np.concatenate([near[:8], [1e5, -3e7, 1e18, np.nan, 2.0, 1e300, 0.0, -0.5]])
+    for values in (np.resize(near, (len(near) // LANES + 1) * LANES), mixed):
+        x = values.reshape(-1, LANES)
+        np.testing.assert_allclose(through_lanes(function, x), function(x), rtol=0, atol=1e-15)
+    missing = np.array([np.nan, 1.0] * 8).reshape(1, LANES)
+    np.testing.assert_allclose(through_lanes(function, missing), function(missing), rtol=0, atol=1e-15)
+
+
 def test_what_kernels_use():
     x = -np.linspace(0, 310, 20 * LANES).reshape(-1, LANES)
     found = through_lanes(lambda v: relative(v), x)

@@ -121,6 +121,32 @@ def test_a_far_outlier_and_a_column_that_rests_do_not_break_it(diagonal):
 
 
 # ---------------------------------------------------------------- rows of which some columns are missing
+@pytest.mark.parametrize("value", [0.0, -7.5])
+def test_a_column_that_never_changes_says_nothing_and_does_no_harm(value):
+    rng = np.random.default_rng(5)
+    states = np.repeat([0, 1, 0], [400, 60, 400])
+    x = rng.normal(size=(860, 2)) + 4.0 * states[:, None]
+    dead = np.insert(x, 1, value, axis=1)
+    fits = [rh.RareHMM(2, method="map", verbose=0).fit(y) for y in (x, dead)]
+    for hmm, y in zip(fits, (x, dead), strict=True):
+        assert np.mean(hmm.predict(y) == states) > 0.99
+    np.testing.assert_allclose(fits[1].means_[:, [0, 2]], fits[0].means_, atol=0.02)
+    np.testing.assert_allclose(fits[1].means_[:, 1], value, atol=0.05 * (abs(value) or 1))
+    with pytest.raises(ValueError, match="observed values of y are 2, 3; a series that never changes"):
+        rh.RareHMM(2, verbose=0).fit(np.tile([2.0, 3.0], (50, 1)))
+
+
+def test_many_columns_of_few_dimensions_do_not_break_it():
+    """Eight columns that are three, but for a millionth of noise."""
+    rng = np.random.default_rng(6)
+    states = np.repeat([0, 1, 0], [400, 80, 400])
+    hidden = rng.normal(size=(880, 3)) + 3.0 * states[:, None]
+    y = hidden @ rng.normal(size=(3, 8)) + 1e-6 * rng.normal(size=(880, 8))
+    hmm = rh.RareHMM(2, method="map", verbose=0).fit(y)
+    assert np.isfinite(hmm.posterior_.theta).all()
+    assert np.mean(hmm.predict(y) == states) > 0.98
+
+
 def test_each_column_is_summarised_by_what_is_there_of_it():
     y = np.random.default_rng(0).normal(size=(50, 2))
     y[5], y[7] = [np.nan, 30], np.nan

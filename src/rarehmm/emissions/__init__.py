@@ -27,6 +27,8 @@ kernels, on lanes of 16 doubles:
 * ``cdf(y, phi)``, for residuals: P(Y <= y) of observations (n,) in a state with parameters phi (P,); of several columns
   ``cdfs(y, phi)``, that of each column by itself (n, D);
 * ``heavier(phi)``, to tell rare states from tails: families with heavier tails, and parameters of them like phi (K, P);
+* ``suited(summaries)``, a class method, where settings follow from the data: the family for columns with these
+  summaries, when it is asked for by its name;
 * ``estimate(y, weight)``, to start from labels: parameters (P,) of one state from its observations (n,), weighted.
 
 A family of many columns says ``wide = True``: kernels then loop over columns instead of unrolling, so that ``y``, the

@@ -12,7 +12,9 @@ from rarehmm.emissions import Parameter, complete_score, log_density, prepare, s
 from rarehmm.emissions.sized import Sized
 from rarehmm.lanes import tuple_of
 from rarehmm.priors import Normal, Prior, best_log_odds
-from rarehmm.series import Array, Domain, IntArray, below
+from rarehmm.series import Array, Domain, IntArray, Summary, below
+
+MANY = 64  # categories that are taken for a mistake unless asked for
 
 
 class Categorical(Sized):
@@ -28,6 +30,17 @@ class Categorical(Sized):
             raise ValueError(f"n is {n!r}; a whole number of categories from 2 is needed, such as Categorical(4).")
         made: Categorical = tuple.__new__(sized(int(n)))
         return made
+
+    @classmethod
+    def suited(cls, summaries: tuple[Summary, ...]) -> "Categorical":
+        """As many categories as the largest value asks for."""
+        high = summaries[0].high
+        if high >= MANY:
+            raise ValueError(
+                f"the largest value of y is {high:g}, which makes {high + 1:.0f} categories; "
+                "if that is meant, pass Categorical(n). For counts there is emission='poisson'."
+            )
+        return cls(max(int(high) + 1, 2))
 
     @property
     def arguments(self) -> tuple[int]:

@@ -48,15 +48,20 @@ class NegativeBinomial(NamedTuple):
         return np.where(y < 0, 0.0, betainc(self.r, np.maximum(y, 0.0) + 1, self.r / (self.r + phi[0])))
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
-        r"""M-step: the positive root of :math:`(a + \sum y)(r + \mu) = (\sum y + nr)\mu + b\mu(r + \mu)`."""
-        prior = bare(priors[0])
-        check_conjugate(prior, Gamma, "EM", "climb by gradients")
-        a, b = (prior.shape, prior.rate) if isinstance(prior, Gamma) else (0.0, 0.0)
-        total, r = sums[:, 0], self.r
-        half = (b * r + counts * r - a) / 2
-        with np.errstate(invalid="ignore", divide="ignore"):
-            mean = (a + total) * r / (half + np.sqrt(half**2 + b * r * (a + total)))
-        return np.where(np.isfinite(mean) & (mean > 0), mean, phi[:, 0])[:, None]
+        """M-step."""
+        return best_count(phi[:, 0], self.r, counts, sums[:, 0], priors[0])[:, None]
+
+
+def best_count(old: Array, r: Any, counts: Array, total: Array, prior: Prior) -> Array:
+    r"""Mode of a log mean (K,): the positive root of :math:`(a + \sum y)(r + \mu) = (\sum y + nr)\mu + b\mu(r + \mu)`;
+    a state without observations or prior stays."""
+    prior = bare(prior)
+    check_conjugate(prior, Gamma, "EM", "climb by gradients")
+    a, b = (prior.shape, prior.rate) if isinstance(prior, Gamma) else (0.0, 0.0)
+    half = (b * r + counts * r - a) / 2
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = (a + total) * r / (half + np.sqrt(half**2 + b * r * (a + total)))
+    return np.where(np.isfinite(mean) & (mean > 0), mean, old)
 
 
 @compiled(prepare, NegativeBinomial)

@@ -9,11 +9,8 @@ from scipy.stats import vonmises
 
 from rarehmm.dispatch import compiled, inner
 from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
-from rarehmm.lanes import lanewise
 from rarehmm.priors import Prior, best_natural, concentration
 from rarehmm.series import ANGLES, Array, Domain, IntArray
-
-cosine, sine = lanewise(math.cos), lanewise(math.sin)
 
 
 class VonMises(NamedTuple):
@@ -101,17 +98,17 @@ def _(family: VonMises, phi: Array) -> Any:
 
 @compiled(log_density, VonMises)
 def _(family: VonMises, y: Any, c: Any) -> Any:
-    return cosine(y) * c[0] + sine(y) * c[1] + c[2]
+    return np.cos(y) * c[0] + np.sin(y) * c[1] + c[2]
 
 
 @compiled(score, VonMises)
 def _(family: VonMises, y: Any, c: Any) -> Any:
-    return cosine(y) - c[3], sine(y) - c[4]
+    return np.cos(y) - c[3], np.sin(y) - c[4]
 
 
 @compiled(statistics, VonMises)
 def _(family: VonMises, y: Any, c: Any) -> Any:
-    return cosine(y), sine(y)
+    return np.cos(y), np.sin(y)
 
 
 @compiled(complete_score, VonMises)

@@ -1,0 +1,109 @@
+"""Student's t whose tails are learnt."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import stdtr
+
+from rarehmm.dispatch import compiled, inner
+from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
+from rarehmm.emissions.gamma import best_shape, log_minus_digamma
+from rarehmm.emissions.student_t import StudentT
+from rarehmm.priors import Gamma, Prior, bare, location, mean_and_variance, pinned, squared_scale
+from rarehmm.series import REALS, Array, Domain, IntArray
+
+
+class FreeStudentT(NamedTuple):
+    r"""Heavy tails with location :math:`\mu_k`, squared scale :math:`\sigma_k^2` and degrees of freedom :math:`\nu_k`.
+
+    .. math:: p(y \mid \mu_k, \sigma_k^2, \nu_k) = \frac{\Gamma((\nu_k + 1) / 2)}{\Gamma(\nu_k / 2) \sqrt{\pi \nu_k}
+        \sigma_k} \Bigl(1 + \frac{(y-\mu_k)^2}{\nu_k\sigma_k^2}\Bigr)^{-(\nu_k+1)/2}
+
+    The prior of :math:`\nu` is that of Juarez and Steel (2010).  ``StudentT(nu)`` has them known.
+    """
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return (
+            Parameter("mean", support="real", prior=location),
+            Parameter("scale2", support="positive", prior=squared_scale),
+            Parameter("nu", support="positive", prior=Gamma(2.0, 0.1)),
+        )
+
+    @property
+    def domain(self) -> Domain:
+        return REALS
+
+    def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
+        return np.asarray(rng.standard_t(phi[states, 2]) * np.sqrt(phi[:, 1])[states] + phi[states, 0])
+
+    def estimate(self, y: Array, weight: Array) -> Array:
+        r"""Weighted mean and variance of one state, and :math:`\nu = 4 + 6 / (\text{kurtosis} - 3)` between 3 and 30,
+        with the scale to match."""
+        mean, variance = mean_and_variance(y, weight)
+        kurtosis = np.average((y - mean) ** 4, weights=weight) / variance**2 if variance > 0 else 3.0
+        nu = np.clip(4 + 6 / max(kurtosis - 3, 1e-3), 3.0, 30.0)
+        return np.array([mean, variance * (nu - 2) / nu, nu])
+
+    def cdf(self, y: Array, phi: Array) -> Array:
+        """P(Y <= y) in a state with parameters phi (P,)."""
+        return np.asarray(stdtr(phi[2], (y - phi[0]) / math.sqrt(phi[1])))
+
+    def heavier(self, phi: Array) -> list[tuple[Any, Array]]:
+        """The same family from a point (K, P) with heavier tails: steps of EM may not have come so far."""
+        return [(self, phi * [1, 1, 0.25])]
+
+    def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
+        """M-step: mean and scale as if tails were known, tails as the shape of the precision weights."""
+        tails, both = phi[:, 2] / 2, StudentT().maximise(phi[:, :2], counts, sums[:, :3], priors[:2])
+        prior = bare(priors[2])
+        halved = Gamma(prior.shape, 2 * prior.rate) if isinstance(prior, Gamma) else prior
+        nu = pinned(2 * best_shape(tails, counts, sums[:, 3], halved), priors[2])
+        return np.column_stack([both, np.where(np.isfinite(nu) & (nu > 0), nu, phi[:, 2])])
+
+
+@inner
+def half_step(x: float) -> float:
+    r""":math:`\log \Gamma(x + 1/2) - \log \Gamma(x)`, by its series for large x."""
+    if x < 50.0:
+        return math.lgamma(x + 0.5) - math.lgamma(x)
+    q = 1.0 / (x * x)
+    return 0.5 * math.log(x) - (1 / 8 - q * (1 / 192 - q * (1 / 640 - q * 17 / 14336))) / x
+
+
+@compiled(prepare, FreeStudentT)
+def _(family: FreeStudentT, phi: Array) -> Any:
+    s2, nu = phi[1], phi[2]
+    norm = half_step(0.5 * nu) - 0.5 * math.log(nu * math.pi * s2)
+    weight = math.log1p(1.0 / nu) + 1.0 - log_minus_digamma(0.5 * (nu + 1.0))
+    return phi[0], 1.0 / s2, norm, 1.0 / (nu * s2), nu, weight, log_minus_digamma(0.5 * nu)
+
+
+@compiled(log_density, FreeStudentT)
+def _(family: FreeStudentT, y: Any, c: Any) -> Any:
+    z = y - c[0]
+    return c[2] - 0.5 * (c[4] + 1.0) * np.log(1.0 + z * z * c[3])
+
+
+@compiled(statistics, FreeStudentT)
+def _(family: FreeStudentT, y: Any, c: Any) -> Any:
+    z = y - c[0]
+    u = (c[4] + 1.0) / (c[4] + z * z * c[1])  # expected precision weight given y; then log u - u + 1, expected
+    return u, u * z, u * z * z, c[5] - np.log(1.0 + z * z * c[3]) - u
+
+
+@compiled(score, FreeStudentT)
+def _(family: FreeStudentT, y: Any, c: Any) -> Any:
+    z = y - c[0]
+    z2 = z * z * c[1]
+    u = (c[4] + 1.0) / (c[4] + z2)
+    return u * z * c[1], 0.5 * (u * z2 - 1.0) * c[1], 0.5 * (c[5] + c[6] - np.log(1.0 + z * z * c[3]) - u)
+
+
+@compiled(complete_score, FreeStudentT)
+def _(family: FreeStudentT, count: Any, sums: Any, hat: Any, c: Any) -> Any:
+    shift = c[0] - hat[0]
+    squares = sums[2] - 2.0 * shift * sums[1] + shift * shift * sums[0]
+    slopes = (sums[1] - shift * sums[0]) * c[1], 0.5 * (squares * c[1] - count) * c[1]
+    return slopes[0], slopes[1], 0.5 * (sums[3] + count * c[6])

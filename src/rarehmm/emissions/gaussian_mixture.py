@@ -1,0 +1,255 @@
+"""Observations of several kinds in one state."""
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr, softmax
+
+from rarehmm.dispatch import compiled
+from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
+from rarehmm.emissions.free_student_t import FreeStudentT
+from rarehmm.emissions.sized import Sized
+from rarehmm.lanes import in_kernels, tuple_of
+from rarehmm.priors import (
+    Gamma,
+    Normal,
+    Prior,
+    bare,
+    best_log_odds,
+    best_variance,
+    check_conjugate,
+    distance,
+    location,
+    normal_terms,
+    pinned,
+    squared_scale,
+)
+from rarehmm.series import REALS, Array, Domain, IntArray
+
+
+class GaussianMixture(Sized):
+    r"""A mixture of ``m`` Gaussians, such as two humps: component j has mean :math:`\mu_{kj}`, variance
+    :math:`\sigma_{kj}^2` and log odds :math:`\eta_{kj}` to component 0.
+
+    .. math:: p(y \mid \phi_k) = \sum_j w_{kj} N(y; \mu_{kj}, \sigma_{kj}^2), \quad
+        w_{kj} = e^{\eta_{kj}} / \sum_i e^{\eta_{ki}}
+
+    Components have no names, and a sampler that changed them would average over all: here they ascend, since the means
+    are written as the first, ``mean``, and positive gaps, :math:`\mu_{kj} = \mu_{k,j-1} + g_{kj}`.
+    """
+
+    m: int
+
+    def __new__(cls, m: int = 2) -> "GaussianMixture":
+        if isinstance(m, bool) or not isinstance(m, int | np.integer) or m < 2:
+            raise ValueError(
+                f"m is {m!r}; a whole number of components from 2 is needed, such as GaussianMixture(3). "
+                "With one, it is Gaussian()."
+            )
+        made: GaussianMixture = tuple.__new__(sized(int(m)))
+        return made
+
+    @property
+    def arguments(self) -> tuple[int]:
+        return (self.m,)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return (
+            Parameter("mean", support="real", prior=location),
+            *(Parameter(f"gap_{j}", support="positive", prior=distance) for j in range(1, self.m)),
+            *(Parameter(f"variance_{j}", support="positive", prior=squared_scale) for j in range(self.m)),
+            *(Parameter(f"log_odds_{j}", support="real", prior=Normal(0.0, 2.5**2)) for j in range(1, self.m)),
+        )
+
+    @property
+    def domain(self) -> Domain:
+        return REALS
+
+    def components(self, phi: Array) -> tuple[Array, Array, Array]:
+        """Weights, means and variances (..., m) of parameters (..., P)."""
+        odds = np.concatenate([np.zeros_like(phi[..., :1]), phi[..., 2 * self.m :]], axis=-1)
+        return softmax(odds, axis=-1), np.cumsum(phi[..., : self.m], axis=-1), phi[..., self.m : 2 * self.m]
+
+    def moments(self, phi: Array) -> tuple[Array, Array]:
+        """Means and variances (..., 1) of states with parameters (..., P)."""
+        w, mu, s2 = self.components(phi)
+        mean = (w * mu).sum(-1, keepdims=True)
+        return mean, (w * (s2 + (mu - mean) ** 2)).sum(-1, keepdims=True)
+
+    def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
+        w, mu, s2 = self.components(phi)
+        j = (rng.random(len(states))[:, None] >= np.cumsum(w, axis=1)[:, :-1][states]).sum(1)
+        return np.asarray(mu[states, j] + np.sqrt(s2)[states, j] * rng.standard_normal(len(states)))
+
+    def estimate(self, y: Array, weight: Array) -> Array:
+        """From a k-means clustering of the observations of one state."""
+        y, weight = y[weight > 0], weight[weight > 0]
+        j = clusters(y, weight, self.m)
+        n, spread = np.bincount(j, weight, self.m), float(np.ptp(y))
+        mu = np.maximum.accumulate(np.where(n > 0, np.bincount(j, weight * y, self.m) / np.maximum(n, 1e-300), y.min()))
+        s2 = np.bincount(j, weight * (y - mu[j]) ** 2, self.m) / np.maximum(n, 1e-300)
+        gaps, odds = np.maximum(np.diff(mu), 0.05 * spread), (n[1:] + 0.5) / (n[0] + 0.5)
+        return np.concatenate([mu[:1], gaps, np.maximum(s2, 0.01 * spread**2), np.log(odds)])
+
+    def cdf(self, y: Array, phi: Array) -> Array:
+        """P(Y <= y) in a state with parameters phi (P,)."""
+        w, mu, s2 = self.components(phi)
+        return np.asarray(ndtr((y[:, None] - mu) / np.sqrt(s2)) @ w)
+
+    def heavier(self, phi: Array) -> list[tuple[Any, Array]]:
+        """Heavy tails around one hump, with the same means and variances."""
+        mean, variance = self.moments(phi)
+        return [(FreeStudentT(), np.hstack([mean, variance / 2, np.full_like(mean, 4.0)]))]
+
+    def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
+        """M-step: means given variances, variances given means; weights."""
+        m, (_, mu, s2) = self.m, self.components(phi)
+        n, first, second = sums[:, :m], sums[:, m : 2 * m], sums[:, 2 * m :]
+        steps = best_steps(phi[:, :m], n / s2, first / s2 + n * mu / s2, priors[:m])
+        shift = np.cumsum(steps, axis=1) - mu
+        squares = np.maximum(second - 2 * shift * first + shift**2 * n, 0.0)
+        new = np.column_stack([best_variance(squares[:, j], n[:, j], priors[m + j]) for j in range(m)])
+        s2 = np.where(np.isfinite(new) & (new > 0), new, s2)
+        return np.column_stack([steps, s2, best_log_odds(n, priors[2 * m :])])
+
+
+def clusters(y: Array, weight: Array, m: int) -> IntArray:
+    """Cluster (n,) of each number, ascending: the better of two k-means clusterings, one that starts from quantiles and
+    one from numbers evenly spaced."""
+    order, places = np.argsort(y), (np.arange(m) + 0.5) / m
+    share = np.cumsum(weight[order]) / weight.sum()
+    tried = []
+    for mu in (y[order][np.searchsorted(share, places)], y.min() + places * np.ptp(y)):
+        for _ in range(20):
+            j = np.searchsorted((mu[1:] + mu[:-1]) / 2, y)
+            n = np.bincount(j, weight, m)
+            mu = np.where(n > 0, np.bincount(j, weight * y, m) / np.maximum(n, 1e-300), mu)
+        tried.append((float(weight @ (y - mu[j]) ** 2), j))
+    return min(tried, key=lambda t: t[0])[1]
+
+
+def best_steps(x: Array, weight: Array, pull: Array, priors: tuple[Prior, ...]) -> Array:
+    r"""Modes (K, m) of a mean and positive gaps, whose cumulative sums are :math:`\mu_j`, by Newton steps.
+
+    .. math:: \sum_j p_j \mu_j - w_j \mu_j^2 / 2 - (x_0 - m_0)^2 / 2 v_0 + \sum_{j > 0} a_j \log x_j - b_j x_j
+
+    It is concave.  No step leads a gap below a tenth of what it was; what has no prior is held back a little.
+    """
+    K, m = x.shape
+    precision, pulled = normal_terms(priors[0])
+    laws = [bare(prior) for prior in priors[1:]]
+    for law in laws:
+        check_conjugate(law, Gamma, "EM", "climb by gradients")
+    a, b = np.array([(p.shape, p.rate) if isinstance(p, Gamma) else (1e-9, 0.0) for p in laws]).T
+    known = np.column_stack([pinned(np.full(K, np.nan), prior) for prior in priors])
+    free, x, sums = np.isnan(known), np.where(np.isnan(known), x, known), np.tril(np.ones((m, m)))
+    shared = np.where(free[:, :, None] & free[:, None, :], sums.T @ (weight[:, :, None] * sums), 0.0)
+    for _ in range(50):
+        gaps = x[:, 1:]
+        own = np.column_stack([pulled - precision * x[:, 0], a / gaps - b])
+        slope = np.where(free, (pull - weight * np.cumsum(x, axis=1)) @ sums + own, 0.0)
+        curvature = np.column_stack([np.full(K, max(precision, 1e-300)), a / gaps**2])
+        step = np.linalg.solve(shared + curvature[:, :, None] * np.eye(m), slope[..., None])[..., 0]
+        x = np.column_stack([x[:, 0] + step[:, 0], np.maximum(gaps + step[:, 1:], 0.1 * gaps)])
+    return np.asarray(x)
+
+
+@functools.cache
+def sized(m: int) -> Any:
+    """The class for so many components, with its compiled functions.
+
+    Constants: means, inverse variances, log weights less norms, weights.  Statistics: shares :math:`p_j` of the
+    components in an observation, then :math:`p_j z_j`, then :math:`p_j z_j^2`, with :math:`z_j = y - \\mu_j`.
+    """
+
+    def constant(i: Any, phi: Any) -> Any:
+        j = i % m
+        if i < m:
+            mean = phi[0]
+            for k in range(1, j + 1):
+                mean += phi[k]
+            return mean
+        if i < 2 * m:
+            return 1.0 / phi[i]
+        high, total = 0.0, 0.0
+        for k in range(2 * m, 3 * m - 1):
+            high = max(high, phi[k])
+        for k in range(2 * m, 3 * m - 1):
+            total += math.exp(phi[k] - high)
+        weight = (phi[2 * m + j - 1] if j > 0 else 0.0) - high - math.log(total + math.exp(-high))
+        return weight - 0.5 * math.log(2 * math.pi * phi[m + j]) if i < 3 * m else math.exp(weight)
+
+    def height(j: Any, y: Any, c: Any) -> Any:
+        z = y - c[j]
+        return c[2 * m + j] - 0.5 * z * z * c[m + j]
+
+    def statistic(i: Any, p: Any, y: Any, c: Any) -> Any:
+        j = i % m
+        if i < m:
+            return p[j]
+        return p[j] * (y - c[j]) if i < 2 * m else p[j] * (y - c[j]) * (y - c[j])
+
+    def slope(i: Any, count: Any, sums: Any, hat: Any, c: Any) -> Any:
+        if i >= 2 * m:
+            j = i - 2 * m + 1
+            return sums[j] - count * c[3 * m + j]
+        if i >= m:
+            j = i - m
+            shift = c[j] - hat[j]
+            squares = sums[2 * m + j] - 2.0 * shift * sums[m + j] + shift * shift * sums[j]
+            return 0.5 * (squares * c[m + j] - sums[j]) * c[m + j]
+        total = sums[0] * 0.0
+        for j in range(i, m):  # a gap moves all components above it
+            total = total + (sums[m + j] - (c[j] - hat[j]) * sums[j]) * c[m + j]
+        return total
+
+    constants, heights = tuple_of(4 * m, constant), tuple_of(m, height)
+    relative = tuple_of(m, lambda j, h, high: np.exp(h[j] - high))
+    parts = tuple_of(m, lambda j, e, total: e[j] / total)
+    all_statistics, slopes = tuple_of(3 * m, statistic), tuple_of(3 * m - 1, slope)
+    cls: Any = type(f"GaussianMixture{m}", (GaussianMixture,), {"m": m, "__module__": __name__, "__slots__": ()})
+
+    @in_kernels
+    def highest(h: Any) -> Any:
+        high = h[0]
+        for j in range(1, m):
+            high = np.maximum(high, h[j])
+        return high
+
+    @in_kernels
+    def total(e: Any) -> Any:
+        out = e[0]
+        for j in range(1, m):
+            out = out + e[j]
+        return out
+
+    @compiled(prepare, cls)
+    def _(family: Any, phi: Any) -> Any:
+        return constants(phi)
+
+    @compiled(log_density, cls)
+    def _(family: Any, y: Any, c: Any) -> Any:
+        h = heights(y, c)
+        high = highest(h)
+        return high + np.log(total(relative(h, high)))
+
+    @compiled(statistics, cls)
+    def _(family: Any, y: Any, c: Any) -> Any:
+        h = heights(y, c)
+        e = relative(h, highest(h))
+        return all_statistics(parts(e, total(e)), y, c)
+
+    @compiled(score, cls)
+    def _(family: Any, y: Any, c: Any) -> Any:
+        h = heights(y, c)
+        e = relative(h, highest(h))
+        return slopes(1.0, all_statistics(parts(e, total(e)), y, c), c, c)
+
+    @compiled(complete_score, cls)
+    def _(family: Any, count: Any, sums: Any, hat: Any, c: Any) -> Any:
+        return slopes(count, sums, hat, c)
+
+    return cls
