@@ -286,6 +286,12 @@ def squared_scale(summary: Summary) -> InverseGamma:
     return InverseGamma(2.0, summary.roughness)
 
 
+def squared_residual(summary: Summary) -> InverseGamma:
+    """The same for what the columns before leave of a column: one that nearly repeats them has little noise of its own,
+    and a prior that knew no better would hide states in which it does."""
+    return InverseGamma(2.0, summary.own)
+
+
 def log_location(summary: Summary) -> Normal:
     """Of logarithms: centred where a log-normal law with the mean and variance of the data is, as wide as the data."""
     centre = math.log(summary.mean) - 0.5 * math.log1p(summary.variance / summary.mean**2)

@@ -23,6 +23,8 @@ R = TypeVar("R")
 
 LARGEST = 1e150  # squares must not overflow
 STRETCH = 1 << 18  # rows read together
+SAMPLE, PIECES = 1 << 16, 16  # rows by which columns are compared, and in how many pieces
+COPIES = 1e-8  # of the noise of a column, at least its own: with less, slopes are lost to rounding
 LOOK = 1 << 15  # rows looked at together while checking: what is made of them stays in the cache of a core
 
 
@@ -66,7 +68,8 @@ def below(n: int) -> Domain:
 
 
 class Summary(NamedTuple):
-    """One column in six numbers; ``roughness`` is half the mean square of successive differences."""
+    """One column in seven numbers; ``roughness`` is half the mean square of successive differences, and ``own`` what is
+    left of it by a regression on the columns before."""
 
     size: int
     mean: float
@@ -74,6 +77,7 @@ class Summary(NamedTuple):
     low: float
     high: float
     roughness: float
+    own: float
 
     def scaled(self) -> "Summary":
         """The same, unless it is of a column that never changes or is never there: that has no scale, and is given the
@@ -82,7 +86,7 @@ class Summary(NamedTuple):
             return self
         value = self.mean if self.size else 0.0
         scale = abs(value) or 1.0
-        return Summary(self.size, value, scale**2, value - scale, value + scale, scale**2)
+        return Summary(self.size, value, scale**2, value - scale, value + scale, scale**2, scale**2)
 
 
 class Series:
@@ -306,7 +310,23 @@ class Series:
             missing += gone
             for total, more in zip(totals, found, strict=True):
                 total.merge(more)
-        return tuple(t.summary() for t in totals), missing
+        summaries = tuple(t.summary() for t in totals)
+        return (self._apart(summaries) if self.n_columns > 1 else summaries), missing
+
+    def _apart(self, summaries: tuple[Summary, ...]) -> tuple[Summary, ...]:
+        """Summaries that know what each column has of its own, by some rows."""
+        T, steps = len(self), []
+        size = T if T <= SAMPLE else SAMPLE // PIECES
+        for low in np.unique(np.linspace(0, T - size, PIECES).astype(int)).tolist():
+            joins = self.bounds[(self.bounds > low) & (self.bounds < low + size)] - low
+            steps.append(np.delete(np.diff(self.read(low, low + size), axis=0), joins - 1, axis=0))
+        scale = np.array([np.sqrt(s.roughness) or 1.0 for s in summaries])
+        z = np.concatenate(steps) / scale
+        z = z[~np.isnan(z).any(1)]
+        if len(z) < 10 * self.n_columns:
+            return summaries
+        noise = np.linalg.cholesky(z.T @ z / (2 * len(z)) + COPIES * np.eye(len(scale)))
+        return tuple(s._replace(own=float(v)) for s, v in zip(summaries, (np.diag(noise) * scale) ** 2, strict=True))
 
     @contextmanager
     def told(self, watch: workers.Told) -> Iterator[None]:
@@ -371,7 +391,7 @@ class _Totals:
     def summary(self) -> Summary:
         variance = self.square / max(self.count, 1)
         rough = self.rough / (2 * self.steps) if self.rough > 0 else variance
-        return Summary(self.count, self.mean, variance, self.low, self.high, rough)
+        return Summary(self.count, self.mean, variance, self.low, self.high, rough, rough)
 
 
 def _look(rows: Array, lead: int, joins: IntArray) -> tuple[tuple[int, int, float] | None, int, list[_Totals]]:
