@@ -149,6 +149,8 @@ class Pool:
     def gather(self, drawn: IntArray, weights: Array, room: Gathered) -> None:
         """Copy given windows (sets, lanes) from the series, with their weights."""
         W = self.windows
+        if len(drawn) > len(room.y):
+            raise ValueError(f"{len(drawn)} sets of windows are given and there is room for {len(room.y)}; see ahead.")
         places = Places(W.before, W.first, W.last, W.origins, W.bounds[1:], W.weights)
         room.shortest[:], room.fresh[:], room.control[:] = W.length, False, 0.0
         for low, high in self.stretches:

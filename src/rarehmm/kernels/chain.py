@@ -181,9 +181,9 @@ def prior_slope(i, target, point, theta):
     K, P = point.phi.shape
     j, k = target.row[i], target.column[i]
     if i < K * P:
-        x, c = point.phi[j, k], target.prior[k]
-        s = c[2] + x * (c[3] + x * c[4])
-        return s + (c[1] + c[0] / x) / x if c[0] != 0.0 or c[1] != 0.0 else s
+        x, c = point.phi[j, k], target.prior  # not its row: counting references would take longer
+        s = c[k, 2] + x * (c[k, 3] + x * c[k, 4])
+        return s + (c[k, 1] + c[k, 0] / x) / x if c[k, 0] != 0.0 or c[k, 1] != 0.0 else s
     if target.expanded:
         return (target.concentration - 1.0) / theta[i] - 1.0
     return target.concentration * (1.0 - target.allowed[j] * point.transition[j, k])
