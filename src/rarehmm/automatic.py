@@ -43,8 +43,8 @@ UNARY: dict[str, tuple[str | None, str, Callable[[Any, Any], Any]]] = {
     "abs": (None, "np.abs", lambda x, f: _where(x > 0.0, 1.0, _where(x < 0.0, -1.0, 0.0))),
     "log1p": (None, "np.log1p", lambda x, f: 1.0 / (1.0 + x)),
     "expm1": (None, "np.expm1", lambda x, f: f + 1.0),
-    "cos": ("row_cos", "math.cos", lambda x, f: -_one("sin", x)),
-    "sin": ("row_sin", "math.sin", lambda x, f: _one("cos", x)),
+    "cos": ("np.cos", "math.cos", lambda x, f: -_one("sin", x)),
+    "sin": ("np.sin", "math.sin", lambda x, f: _one("cos", x)),
     "tanh": ("row_tanh", "math.tanh", lambda x, f: 1.0 - f * f),
     "arctan": ("row_arctan", "math.atan", lambda x, f: 1.0 / (1.0 + x * x)),
     "gammaln": ("row_gammaln", "math.lgamma", lambda x, f: _one("digamma", x)),
@@ -53,7 +53,7 @@ UNARY: dict[str, tuple[str | None, str, Callable[[Any, Any], Any]]] = {
 }
 SPACE = {
     "np": np, "math": math, "digamma": digamma, "row_digamma": lanewise(digamma), "row_gammaln": lanewise(math.lgamma),
-    "row_cos": lanewise(math.cos), "row_sin": lanewise(math.sin), "row_tanh": lanewise(math.tanh),
+    "row_tanh": lanewise(math.tanh),
     "row_arctan": lanewise(math.atan), "row_erf": lanewise(math.erf),
 }  # fmt: skip
 COMPARISONS = {"gt": ">", "lt": "<", "ge": ">=", "le": "<=", "eq": "==", "ne": "!="}
