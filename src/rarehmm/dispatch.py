@@ -78,8 +78,8 @@ def explained(who: str) -> Iterator[None]:
         calls = [line.strip().removeprefix(">>> ") for line in str(error).splitlines() if ">>>" in line]
         reason = min(calls, key=len) if calls else str(error).splitlines()[0]
         raise TypeError(
-            f"the functions of {who} cannot be compiled ({reason}). Inside them use arithmetic, powers, np.exp, np.log, "
-            "np.sqrt, np.sin, np.cos, np.abs, np.where and np.maximum; rarehmm.lanes.lanewise for the rest."
+            f"the functions of {who} cannot be compiled ({reason}). Inside them use arithmetic, powers, np.exp, "
+            "np.log, np.sqrt, np.sin, np.cos, np.abs, np.where and np.maximum; rarehmm.lanes.lanewise for the rest."
         ) from error
 
 
