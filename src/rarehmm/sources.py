@@ -10,6 +10,7 @@ import difflib
 import importlib
 import mmap
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -34,7 +35,7 @@ class ReadError(OSError):
 
 
 # ---------------------------------------------------------------- what all share
-class Source:
+class Source(ABC):
     """A table (n, D) of numbers that is read where it is stored."""
 
     ndim = 2
@@ -52,13 +53,13 @@ class Source:
             raise ValueError(f"rows are asked for with step {step}; a source is read in one stretch, [a:b].")
         return self.read(first, last) if first < last else np.empty((0, self.shape[1]), self.dtype)
 
+    @abstractmethod
     def read(self, first: int, last: int) -> Rows:
         """Rows [first, last), at least one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def where(self, row: int) -> str:
         """How an error names the place of a row."""
-        raise NotImplementedError
 
 
 class Cache:
@@ -109,9 +110,9 @@ class Stored(Source):
         self.dtype = np.dtype(dtype)
         self.cache = Cache()
 
+    @abstractmethod
     def load(self, unit: int) -> Rows:
         """Decode a unit."""
-        raise NotImplementedError
 
     def read(self, first: int, last: int) -> Rows:
         low = int(np.searchsorted(self.edges, first, side="right")) - 1
