@@ -25,6 +25,8 @@ class Prior(Protocol):
     def slope(self, x: Array) -> Array: ...
 
 
+COPIES = 1e-8  # of the noise of a column, at least its own: with less, slopes are lost to rounding
+
 Terms = tuple[float, float, float, float]
 
 
@@ -286,10 +288,14 @@ def squared_scale(summary: Summary) -> InverseGamma:
     return InverseGamma(2.0, summary.roughness)
 
 
-def squared_residual(summary: Summary) -> InverseGamma:
-    """The same for what the columns before leave of a column: one that nearly repeats them has little noise of its own,
-    and a prior that knew no better would hide states in which it does."""
-    return InverseGamma(2.0, summary.own)
+def squared_residual(one: Summary, *before: Summary) -> InverseGamma:
+    """The same for what a regression on columns before leaves of a column: one that nearly repeats them has little
+    noise of its own, and a prior that knew no better would hide states in which it does."""
+    every = [*before, one]
+    noise = np.array([[s.noise[other.column] for other in every] for s in every])
+    scale = np.sqrt(np.diag(noise))
+    factor = np.linalg.cholesky(noise / np.outer(scale, scale) + COPIES * np.eye(len(every)))
+    return InverseGamma(2.0, float(factor[-1, -1] * scale[-1]) ** 2)
 
 
 def log_location(summary: Summary) -> Normal:

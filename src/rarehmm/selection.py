@@ -187,10 +187,10 @@ def held_out_densities(model: Model, fit: Parameters, series: Series, block: Int
     for fold in range(FOLDS):
         left_out = block % FOLDS == fold
         if (missing | left_out).all():
-            there = fit
+            other = fit
         else:
             rest = Series(np.where(left_out[:, None], np.nan, y), lengths)
-            there = climbed(model, rest, fit, STEPS, threads).parameters
-        out[left_out] = predictive_log_density(model, there, series, threads=threads)[left_out]
+            other = climbed(model, rest, fit, STEPS, threads).parameters
+        out[left_out] = predictive_log_density(model, other, series, threads=threads)[left_out]
     out[missing] = np.nan
     return out

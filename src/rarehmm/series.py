@@ -24,7 +24,6 @@ R = TypeVar("R")
 LARGEST = 1e150  # squares must not overflow
 STRETCH = 1 << 18  # rows read together
 SAMPLE, PIECES = 1 << 16, 16  # rows by which columns are compared, and in how many pieces
-COPIES = 1e-8  # of the noise of a column, at least its own: with less, slopes are lost to rounding
 LOOK = 1 << 15  # rows looked at together while checking: what is made of them stays in the cache of a core
 
 
@@ -68,8 +67,8 @@ def below(n: int) -> Domain:
 
 
 class Summary(NamedTuple):
-    """One column in seven numbers; ``roughness`` is half the mean square of successive differences, and ``own`` what is
-    left of it by a regression on the columns before."""
+    """One column in six numbers; ``roughness`` is half the mean square of successive differences.  Of several columns
+    also the number of this one, and ``noise``, half the mean products of its differences with those of each column."""
 
     size: int
     mean: float
@@ -77,7 +76,8 @@ class Summary(NamedTuple):
     low: float
     high: float
     roughness: float
-    own: float
+    column: int = 0
+    noise: tuple[float, ...] = ()
 
     def scaled(self) -> "Summary":
         """The same, unless it is of a column that never changes or is never there: that has no scale, and is given the
@@ -86,7 +86,8 @@ class Summary(NamedTuple):
             return self
         value = self.mean if self.size else 0.0
         scale = abs(value) or 1.0
-        return Summary(self.size, value, scale**2, value - scale, value + scale, scale**2, scale**2)
+        noise = tuple(scale**2 if i == self.column else 0.0 for i in range(len(self.noise)))
+        return Summary(self.size, value, scale**2, value - scale, value + scale, scale**2, self.column, noise)
 
 
 class Series:
@@ -311,22 +312,21 @@ class Series:
             for total, more in zip(totals, found, strict=True):
                 total.merge(more)
         summaries = tuple(t.summary() for t in totals)
-        return (self._apart(summaries) if self.n_columns > 1 else summaries), missing
+        return (self._together(summaries) if self.n_columns > 1 else summaries), missing
 
-    def _apart(self, summaries: tuple[Summary, ...]) -> tuple[Summary, ...]:
-        """Summaries that know what each column has of its own, by some rows."""
+    def _together(self, summaries: tuple[Summary, ...]) -> tuple[Summary, ...]:
+        """Summaries that know of each other, by some rows."""
         T, steps = len(self), []
         size = T if T <= SAMPLE else SAMPLE // PIECES
         for low in np.unique(np.linspace(0, T - size, PIECES).astype(int)).tolist():
             joins = self.bounds[(self.bounds > low) & (self.bounds < low + size)] - low
             steps.append(np.delete(np.diff(self.read(low, low + size), axis=0), joins - 1, axis=0))
-        scale = np.array([np.sqrt(s.roughness) or 1.0 for s in summaries])
-        z = np.concatenate(steps) / scale
+        z = np.concatenate(steps)
         z = z[~np.isnan(z).any(1)]
-        if len(z) < 10 * self.n_columns:
-            return summaries
-        noise = np.linalg.cholesky(z.T @ z / (2 * len(z)) + COPIES * np.eye(len(scale)))
-        return tuple(s._replace(own=float(v)) for s, v in zip(summaries, (np.diag(noise) * scale) ** 2, strict=True))
+        rough, few = np.array([s.roughness for s in summaries]), len(z) < 10 * self.n_columns
+        noise = np.zeros((len(rough), len(rough))) if few else z.T @ z / (2 * len(z))
+        noise[np.diag_indices(len(rough))] += np.where(np.diag(noise) > 0, 0.0, rough)
+        return tuple(s._replace(column=i, noise=tuple(noise[i].tolist())) for i, s in enumerate(summaries))
 
     @contextmanager
     def told(self, watch: workers.Told) -> Iterator[None]:
@@ -391,7 +391,7 @@ class _Totals:
     def summary(self) -> Summary:
         variance = self.square / max(self.count, 1)
         rough = self.rough / (2 * self.steps) if self.rough > 0 else variance
-        return Summary(self.count, self.mean, variance, self.low, self.high, rough, rough)
+        return Summary(self.count, self.mean, variance, self.low, self.high, rough)
 
 
 def _look(rows: Array, lead: int, joins: IntArray) -> tuple[tuple[int, int, float] | None, int, list[_Totals]]:

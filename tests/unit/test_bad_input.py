@@ -28,7 +28,7 @@ def refuses(error, words, call):
         ([], ValueError, "y is empty (shape (0,)); at least one observation is needed"),
         (np.empty((5, 0)), ValueError, "y is empty (shape (5, 0))"),
         ([np.nan, np.nan], ValueError, "all 2 observations of y are missing (NaN)"),
-        ([[np.nan, 1.0], [2.0, np.nan]], ValueError, "all 2 observations of y are missing"),
+        ([[np.nan, np.nan], [np.nan, np.nan]], ValueError, "all 2 observations of y are missing"),
         ([1.0, np.inf], ValueError, "y[1] is inf; observations must be finite. Mark gaps with NaN."),
         ([[1.0, 2.0], [3.0, -np.inf]], ValueError, "y[1, 1] is -inf"),
         ("flux.csv", TypeError, "y is the name 'flux.csv'; files .npy, .parquet"),

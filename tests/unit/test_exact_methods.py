@@ -86,7 +86,7 @@ def test_statistics_of_states_leave_missing_observations_out(family, stride, mon
     model, parameters, series = case(family)
     path = np.random.default_rng(3).integers(0, 3, T)
     y = series.read(0, T)[:, 0]
-    counts, sums = exact.state_statistics(model, parameters.phi, series, path)
+    counts, sums = exact.state_statistics(np.random.default_rng(0), model, parameters.phi, series, path)
     for k in range(3):
         mine = [v for v, x in zip(y, path, strict=True) if x == k and not math.isnan(v)]
         each = [statistics(family, v, prepare(family, parameters.phi[k])) for v in mine]
@@ -96,7 +96,9 @@ def test_statistics_of_states_leave_missing_observations_out(family, stride, mon
 
 def test_statistics_of_an_empty_state_are_zero():
     model, parameters, series = case(rh.Gaussian())
-    counts, sums = exact.state_statistics(model, parameters.phi, series, np.zeros(T, dtype=np.int64))
+    counts, sums = exact.state_statistics(
+        np.random.default_rng(0), model, parameters.phi, series, np.zeros(T, dtype=np.int64)
+    )
     np.testing.assert_array_equal(counts[1:], 0)
     np.testing.assert_array_equal(sums[1:], 0)
 

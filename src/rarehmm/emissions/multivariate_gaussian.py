@@ -71,8 +71,12 @@ class MultivariateGaussian(Sized):
     def parameters(self) -> tuple[Parameter, ...]:
         D, noise = self.columns, "variance" if self.diagonal else "residual"
         means = [Parameter(f"mean_{i}", support="real", prior=location, column=i) for i in range(D)]
-        prior = squared_scale if self.diagonal else squared_residual
-        scales = [Parameter(f"{noise}_{i}", support="positive", prior=prior, column=i) for i in range(D)]
+        scales = [
+            Parameter(f"{noise}_{i}", support="positive", prior=squared_scale, column=i)
+            if self.diagonal
+            else Parameter(f"{noise}_{i}", support="positive", prior=squared_residual, column=(i, *range(i)))
+            for i in range(D)
+        ]
         slopes = [
             Parameter(f"slope_{i}_{j}", support="real", prior=slope_of_noise, column=(i, j)) for i, j in self.pairs
         ]
