@@ -262,8 +262,8 @@ def test_that_test_would_notice_statistics_of_missing_observations(monkeypatch):
     """A missing observation counted as one at the mean of its state."""
     count = exact.state_statistics
 
-    def careless(model, phi, series, path):
-        _, sums = count(model, phi, series, path)
+    def careless(rng, model, phi, series, path):
+        _, sums = count(rng, model, phi, series, path)
         return np.bincount(path, minlength=2).astype(float), sums
 
     monkeypatch.setattr(exact, "state_statistics", careless)
