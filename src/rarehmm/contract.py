@@ -49,7 +49,7 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        return type(self.family).__name__
+        return type(self.family).__name__.split("#")[0]  # without the number of a class that was defined again
 
     def point(self, k: int = 0) -> str:
         """Parameters of a state in words."""

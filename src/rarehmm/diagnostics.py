@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_discrete_lyapunov
-from scipy.stats import chi2
+from scipy.special import chdtri
 
 from rarehmm.arviz_adapter import effective_size, r_hat, tail_index
 from rarehmm.drawing import block_gradients
@@ -67,7 +67,7 @@ def r_hat_by_chance(effective: Array, chains: int) -> Array:
     With m half chains of E effective draws each, the variance of their means is :math:`\chi^2_{m-1} / (m-1) / E`.
     """
     m = 2 * chains
-    spread = chi2.isf(1e-3 / len(effective), m - 1) / (m - 1)
+    spread = chdtri(m - 1, 1e-3 / len(effective)) / (m - 1)
     return np.asarray(np.clip(np.sqrt(1 + spread * m / effective), 1.01, 1.1))
 
 

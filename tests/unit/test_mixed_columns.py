@@ -178,6 +178,6 @@ def test_categories_are_counted():
     series = rh.Series(np.array([0, 3, 1, 2, 0]))
     assert rh.RareHMM(2, emission="categorical")._family(series) == rh.Categorical(4)
     assert rh.RareHMM(2, emission=["categorical"])._family(series) == rh.Product(rh.Categorical(4))
-    for wrong in ([0.5, 1.5], [-1, 2], [0, 1000]):
+    for wrong in ([0.5, 1.5], [-1, 2]):
         with pytest.raises(ValueError, match=r"y\[[01]\] is .*; Categorical[23] takes"):
             rh.RareHMM(2, emission="categorical", verbose=0).fit(np.array(wrong * 10))

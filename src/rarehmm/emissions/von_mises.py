@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import i0e, i1e
-from scipy.stats import vonmises
 
 from rarehmm.dispatch import compiled, inner
 from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
@@ -46,6 +45,8 @@ class VonMises(NamedTuple):
     def cdf(self, y: Array, phi: Array) -> Array:
         """P(Y <= y), from -pi on, in a state with parameters phi (P,)."""
         direction, kappa = self.polar(phi)
+        from scipy.stats import vonmises  # it takes a third of a second to import
+
         return np.asarray(vonmises.cdf(y - direction, kappa) - vonmises.cdf(-math.pi - direction, kappa))
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
