@@ -196,7 +196,7 @@ def test_names_are_those_of_columns():
     assert [p.name for p in FAMILIES["wide"].parameters] == [
         "y0_rate", "y1_mean_0", "y1_mean_1", "y1_residual_0", "y1_residual_1", "y1_slope_1_0", "y3_mean", "y3_scale2",
     ]  # fmt: skip
-    assert [p.column for p in FAMILIES["wide"].parameters] == [0, 1, 2, 1, 2, (2, 1), 3, 3]
+    assert [p.column for p in FAMILIES["wide"].parameters] == [0, 1, 2, (1,), (2, 1), (2, 1), 3, 3]
     assert rh.Product(speed=rh.Gaussian(), hits=rh.Poisson()).labels == ("speed", "hits")
     assert rh.Product(("reaction time", rh.Gaussian()), rh.Poisson()).labels == ("reaction time", "y1")
     assert len(domains(FAMILIES["wide"])) == FAMILIES["wide"].columns == 4
