@@ -121,6 +121,7 @@ def test_a_far_outlier_and_a_column_that_rests_do_not_break_it(diagonal):
 
 
 # ---------------------------------------------------------------- rows of which some columns are missing
+@pytest.mark.jit
 @pytest.mark.parametrize("value", [0.0, -7.5])
 def test_a_column_that_never_changes_says_nothing_and_does_no_harm(value):
     rng = np.random.default_rng(5)
@@ -136,6 +137,7 @@ def test_a_column_that_never_changes_says_nothing_and_does_no_harm(value):
         rh.RareHMM(2, verbose=0).fit(np.tile([2.0, 3.0], (50, 1)))
 
 
+@pytest.mark.jit
 def test_many_columns_of_few_dimensions_do_not_break_it():
     """Eight columns that are three, but for a thousandth of noise; priors by the noise of each column hid the state."""
     rng = np.random.default_rng(6)
@@ -183,6 +185,7 @@ def test_the_gradient_is_the_slope_and_all_kernels_agree_on_it(diagonal):
     np.testing.assert_allclose([values[0], *slopes[0]], [value, *slope], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.jit
 def test_columns_that_take_turns_are_learned_from():
     """No row is complete: the columns are seen at odd and at even times."""
     rng = np.random.default_rng(4)
