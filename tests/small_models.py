@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rarehmm import Gamma as GammaPrior
-from rarehmm import Gaussian, Model, Normal, Poisson, Priors, StudentT, paper_priors, simulate
+from rarehmm import Gaussian, Model, Normal, Poisson, Priors, StudentT, gibbs, infer, paper_priors, simulate
 from rarehmm.chains import target_of, workspace
 from rarehmm.dispatch import compiled
 from rarehmm.emissions import Parameter, log_density, prepare, score
@@ -98,3 +98,13 @@ def every_estimate(model, pool, theta, N):
     point, sums, work = workspace(model, pool)
     estimates(model.family, target_of(model, pool), room, theta, point, sums, work, out)
     return out
+
+
+def off_gibbs(model, truth, series):
+    """Standard errors (d,) by which means of the default rule are off those of Gibbs sampling."""
+    draws = gibbs(np.random.default_rng(2), model, series, truth, 3000)[300:]
+    batches = draws.reshape(30, -1, draws.shape[1]).mean(1)
+    found = infer(np.random.default_rng(3), model, series, start=truth, wanted=2000)
+    theta = model.pack_all(*found.mode.model.unpack_all(np.concatenate(found.theta)))
+    error = np.hypot(batches.std(0) / np.sqrt(30), theta.std(0) / np.sqrt(2000))
+    return (batches.mean(0) - theta.mean(0)) / error

@@ -335,7 +335,10 @@ def m_steps_climb_to_the_mode(case: Case) -> None:
     case.must(found.converged, "M-steps (maximise) do not settle in 3000 steps")
     case.must(fall < 1e-9, f"an M-step (maximise) lowers the log posterior by {fall:.3g}")
     theta = model.pack(found.parameters)
-    down: Any = lambda x: -log_posterior(model, x, series)[0]  # noqa: E731
+
+    def down(x: Array) -> float:
+        return -log_posterior(model, x, series)[0]
+
     best = minimize(down, theta + 0.01, method="BFGS", options={"gtol": 1e-7})
     case.close("log posterior where M-steps (maximise) settle", found.log_posterior, -best.fun,
                "that of the mode by quasi-Newton steps", 0.0, 1e-6)  # fmt: skip

@@ -17,7 +17,8 @@ class Sized(tuple[Any, ...]):
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        raise NotImplementedError
+        """None, unless a family says otherwise."""
+        return ()
 
     @property
     def settings(self) -> tuple[str, tuple[Any, ...]]:
