@@ -8,7 +8,7 @@ import pytest
 from rarehmm.automatic import AVAILABLE
 
 README = pathlib.Path(__file__).parents[2] / "README.md"
-DOCS = sorted((README.parent / "docs").glob("*.md"))
+DOCS = sorted((README.parent / "docs").rglob("*.md"))
 
 
 def code_of(page):
@@ -29,14 +29,14 @@ def test_the_example_runs(capsys):
 
 @pytest.mark.jit
 def test_the_posterior_is_found_as_its_page_says(capsys):
-    exec(code_of(README.parent / "docs" / "posterior.md"), {})
+    exec(code_of(README.parent / "docs/explanation/posterior.md"), {})
     assert "Nothing speaks against this posterior." in capsys.readouterr().out
 
 
 @pytest.mark.jit
 def test_the_estimator_does_what_its_page_says(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    exec(code_of(README.parent / "docs" / "estimator.md"), {})
+    exec(code_of(README.parent / "docs/reference/estimator.md"), {})
     out = capsys.readouterr().out
     assert "Nothing speaks against this posterior." in out
     assert "The model fits the series." in out
@@ -47,7 +47,7 @@ def test_the_estimator_does_what_its_page_says(capsys, tmp_path, monkeypatch):
 @pytest.mark.jit
 def test_states_are_found_as_their_page_says(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    exec(code_of(README.parent / "docs" / "states.md"), {})
+    exec(code_of(README.parent / "docs/explanation/states.md"), {})
     out = capsys.readouterr().out
     assert "<- chosen" in out.splitlines()[3]
     assert out.count("state 2: rare") == 1
@@ -56,7 +56,7 @@ def test_states_are_found_as_their_page_says(capsys, tmp_path, monkeypatch):
 
 @pytest.mark.jit
 def test_a_family_of_ones_own_does_what_its_page_says(capsys):
-    exec(code_of(README.parent / "docs" / "own_family.md"), {"__name__": "own_family"})
+    exec(code_of(README.parent / "docs/how-to/own_family.md"), {"__name__": "own_family"})
     out = capsys.readouterr().out
     assert "Laplace keeps the contract:" in out
     assert "Nothing speaks against this posterior." in out
@@ -65,7 +65,7 @@ def test_a_family_of_ones_own_does_what_its_page_says(capsys):
 
 def test_the_page_on_families_lists_what_there_is():
     """Each function that density_of knows is in its table, and nothing else."""
-    page = (README.parent / "docs" / "own_family.md").read_text()
+    page = (README.parent / "docs/how-to/own_family.md").read_text()
     table = page[page.index("| may be used") : page.index("* `np.where` instead")]
     shown = set(re.findall(r"np\.(\w+)", table)) | {"gammaln", "erf", "expit", "xlogy"}
     assert shown == set(re.findall(r"np\.(\w+)", AVAILABLE)) - {"square"} | {"gammaln", "erf", "expit", "xlogy"}
