@@ -15,6 +15,7 @@ import pytest
 
 from rarehmm.automatic import AVAILABLE
 from rarehmm.cli.app import run
+from rarehmm.emissions import families
 
 ROOT = pathlib.Path(__file__).parents[2]
 README, DOCS = ROOT / "README.md", ROOT / "docs"
@@ -153,6 +154,13 @@ def test_the_page_on_families_lists_what_there_is():
     table = page[page.index("| may be used") : page.index("* `np.where` instead")]
     shown = set(re.findall(r"np\.(\w+)", table)) | {"gammaln", "erf", "expit", "xlogy"}
     assert shown == set(re.findall(r"np\.(\w+)", AVAILABLE)) - {"square"} | {"gammaln", "erf", "expit", "xlogy"}
+
+
+def test_the_table_of_families_has_their_parameters():
+    page = (DOCS / "reference/api/families.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)\(\w*\)` \| (.*) \|$", page, re.MULTILINE)
+    shown = {name: (kind, set(re.findall(r"`(\w+)`", names))) for name, kind, names in rows}
+    assert shown == {name: (kind.__name__, {p.name for p in kind().parameters}) for name, kind in families().items()}
 
 
 def test_the_page_on_the_house_has_its_rooms_in_their_order():
