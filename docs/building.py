@@ -69,6 +69,8 @@ def on_page_content(content: str, **_: Any) -> str:
 
 def drawn(found: re.Match[str]) -> str:
     formula = " ".join(html.unescape(found[2]).split())
+    formula = re.sub(r"\\log(?= *[\\A-Za-z])", r"\\,\\log\\,", formula)
+    formula = re.sub(r"\\[Bb]ig([lr])\b", lambda m: {"l": r"\left", "r": r"\right"}[m[1]], formula)
     return str(convert(formula, display="inline" if found[1] == "span" else "block"))
 
 
