@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.cache/numba
 export RAREHMM_DATA ?= $(CURDIR)/../shared/data
 
-.PHONY: help demo test lint types unit nojit reproduce bench columns calibrate finding detection cost comparison automatic bench-long screenshots clean
+.PHONY: help demo test lint types unit nojit reproduce bench columns calibrate finding detection cost comparison automatic bench-long docs screenshots clean
 
 help:  ## show these lines
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -66,6 +66,9 @@ automatic: $(VENV)/ready  ## scores that are worked out beside scores by hand (a
 bench-long: $(VENV)/bench  ## a billion observations from file to posterior (a quarter of an hour, 9 GB of disk); writes benchmarks/results
 	$(BIN)/python benchmarks/long.py
 
+docs: $(VENV)/ready  ## the documentation, to the folder site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 screenshots: $(VENV)/ready  ## the pictures of README and docs, in chromium
 	$(BIN)/python docs/screenshots.py
 
@@ -73,4 +76,4 @@ comparison: $(VENV)/bench  ## beside hmmlearn, dynamax and NumPyro, over 20 seed
 	$(BIN)/python benchmarks/comparison.py
 
 clean:  ## remove everything that make built
-	rm -rf $(VENV) .cache .coverage .mypy_cache .ruff_cache .pytest_cache rarehmm-demo reproduction docs/reproduction/*.json
+	rm -rf $(VENV) .cache .coverage .mypy_cache .ruff_cache .pytest_cache rarehmm-demo reproduction site docs/reproduction/*.json

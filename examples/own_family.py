@@ -1,6 +1,6 @@
 """A family of one's own, to copy: Gumbel noise, as of daily maxima, whose upper tail is longer than its lower one.
 
-The first part is all that a fit needs; the rest is optional, and says what it buys (see docs/own_family.md).
+The first part is all that a fit needs; the rest is optional, and says what it buys (see docs/how-to/own_family.md).
 """
 
 import math

@@ -1,77 +1,183 @@
-"""What the README shows works as it stands."""
+"""What the README and the pages show works as it stands.
 
+The blocks of a page are one program: ``python`` is executed, and so is each line of ``sh``, a command of rarehmm.  A
+page that says that it goes on from the tutorial has what the tutorial has made.  Blocks that cannot be run here say so
+in their titles, ``not run: ...``, and are counted; ``text`` is not a program.
+"""
+
+import importlib.util
 import pathlib
 import re
+import shlex
+import shutil
 
 import pytest
 
 from rarehmm.automatic import AVAILABLE
+from rarehmm.cli.app import run
+from rarehmm.emissions import families
 
-README = pathlib.Path(__file__).parents[2] / "README.md"
-DOCS = sorted((README.parent / "docs").glob("*.md"))
+ROOT = pathlib.Path(__file__).parents[2]
+README, DOCS = ROOT / "README.md", ROOT / "docs"
+TUTORIAL = DOCS / "tutorial.md"
+PAGES = [README, *sorted(DOCS.rglob("*.md"))]
+GOOD = "Nothing speaks against this posterior."
 
 
-def code_of(page):
-    """The one program of a page."""
-    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
-    return code
+def blocks(page):
+    """Language, title and program of each block of a page."""
+    found = re.findall(r'^```(\w*)(?: title="(.*)")?\n(.*?)^```$', page.read_text(), re.DOTALL | re.MULTILINE)
+    assert page.read_text().count("```") == 2 * len(found), f"a block of {page.name} is not understood"
+    return found
+
+
+def is_run(language, title):
+    return language in ("python", "sh") and not title.startswith("not run: ")
+
+
+def execute(page, names):
+    """Run the blocks of a page, in their order, in the current folder."""
+    for language, title, program in blocks(page):
+        if not is_run(language, title):
+            continue
+        if language == "python":
+            exec(program, names)
+        else:
+            for line in program.splitlines():
+                command, *arguments = shlex.split(line)
+                assert command == "rarehmm"
+                assert run(arguments) == 0, line
+
+
+def text_of(page):
+    return " ".join(page.read_text().split())
+
+
+PROGRAMS = [page for page in PAGES if any(is_run(*block[:2]) for block in blocks(page))]
+CONTINUED = [page for page in PROGRAMS if "goes on from the [tutorial](../tutorial.md)" in text_of(page)]
+# what must be printed (a pattern each), and the files that are there in the end
+SAYS = {
+    "README.md": [GOOD, r"\b(?:[5-9]\d|1\d\d) events; (?:9[5-9]|100)\.\d% of the rare"],
+    "tutorial.md": [
+        GOOD, "report: run/report.html", "state 2: rare", r"\n\d\d flares\n", "a flare within the hour",
+        r"(?:9[5-9]|100)\.\d% of the flare minutes", r"(?:9[5-9]|100)\.\d% of what was found",
+        "The model fits the series.",
+    ],
+    "explanation/posterior.md": [GOOD],
+    "explanation/states.md": [r"(?:.*\n){3}.*<- chosen", "state 2: rare"],
+    "explanation/targeting.md": [r"uniform 6\d\d\.", r"targeted 1\d\d\."],
+    "how-to/choose_k.md": [" 3 .*<- chosen", "2 rare", r"\b(?:9\d|100)% of the minutes in either"],
+    "how-to/cluster.md": [GOOD],
+    "how-to/columns.md": [r"\n10 events\n(?:.*\n)+10 events", "errors_rate"],
+    "how-to/diagnosis.md": [GOOD, "good R-hat", "2 rare", "The model fits the series.", "far residuals"],
+    "how-to/gaps.md": ["39599 40000 401", "40,000 observations, 401 missing", r"\[2\]"],
+    "how-to/hmmlearn.md": [r"\] \[-15\.\d+ +-1[34]\.\d+ +-1[01]\.\d+"],
+    "how-to/long.md": [GOOD, "drawn blocks", r"\(40000, 3\)"],
+    "how-to/missing_state.md": ["2 rare", r"-11\. *\] \[2\]"],
+    "how-to/own_family.md": ["Laplace keeps the contract:", GOOD, "2 events"],
+    "reference/estimator.md": [GOOD, "The model fits the series.", r"\+00:00"],
+}  # fmt: skip
+LEAVES = {
+    "explanation/states.md": {"states.png"},
+    "reference/estimator.md": {"series.png", "checks.png", "fit.nc", "flux.npy", "probabilities.npy"},
+}
+
+
+def name_of(page):
+    return page.relative_to(DOCS if page.is_relative_to(DOCS) else ROOT).as_posix()
+
+
+@pytest.fixture(scope="module")
+def tutorial(tmp_path_factory):
+    """What the tutorial has made, and the folder where it is; run once for all pages that go on from it."""
+    kept = {}
+
+    def made(capsys):
+        if not kept:
+            folder, names = tmp_path_factory.mktemp("tutorial"), {"__name__": "tutorial"}
+            with pytest.MonkeyPatch.context() as patch:
+                patch.chdir(folder)
+                execute(TUTORIAL, names)
+            kept.update(folder=folder, names=names, out=capsys.readouterr().out)
+        return kept
+
+    return made
 
 
 @pytest.mark.jit
-def test_the_example_runs(capsys):
-    exec(code_of(README), {})
-    out = capsys.readouterr().out
-    assert "Nothing speaks against this posterior." in out
-    found, share = re.search(r"(\d+) events; ([\d.]+)% of the rare", out).groups()
-    assert 50 < int(found) < 200
-    assert float(share) > 95
-
-
-@pytest.mark.jit
-def test_the_posterior_is_found_as_its_page_says(capsys):
-    exec(code_of(README.parent / "docs" / "posterior.md"), {})
-    assert "Nothing speaks against this posterior." in capsys.readouterr().out
-
-
-@pytest.mark.jit
-def test_the_estimator_does_what_its_page_says(capsys, tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", PROGRAMS, ids=name_of)
+def test_a_page_does_what_it_says(page, capsys, tmp_path, monkeypatch, tutorial):
     monkeypatch.chdir(tmp_path)
-    exec(code_of(README.parent / "docs" / "estimator.md"), {})
-    out = capsys.readouterr().out
-    assert "Nothing speaks against this posterior." in out
-    assert "The model fits the series." in out
-    assert "+00:00" in out
-    assert {p.name for p in tmp_path.iterdir()} == {"series.png", "checks.png", "fit.nc"}
+    name = name_of(page)
+    if page == TUTORIAL:
+        out = tutorial(capsys)["out"]
+    else:
+        names = {"__name__": page.stem}
+        if page in CONTINUED:
+            before = tutorial(capsys)
+            names |= before["names"]
+            shutil.copytree(before["folder"], tmp_path, dirs_exist_ok=True)
+        execute(page, names)
+        out = capsys.readouterr().out
+    for pattern in SAYS[name]:
+        assert re.search(pattern, out), f"{pattern} is not in\n{out}"
+    if name in LEAVES:
+        assert {p.name for p in tmp_path.iterdir()} == LEAVES[name]
 
 
-@pytest.mark.jit
-def test_states_are_found_as_their_page_says(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    exec(code_of(README.parent / "docs" / "states.md"), {})
-    out = capsys.readouterr().out
-    assert "<- chosen" in out.splitlines()[3]
-    assert out.count("state 2: rare") == 1
-    assert (tmp_path / "states.png").stat().st_size > 10_000
+def test_what_is_not_run_is_known():
+    titles = {(name_of(page), title) for page in PAGES for language, title, _ in blocks(page) if title}
+    assert titles == {
+        ("how-to/cluster.md", "not run: needs a cluster"),
+        ("how-to/long.md", "not run: needs files and a cluster"),
+        ("reference/command_line.md", "not run: needs a file of yours; the tutorial runs one like it"),
+    }
+    languages = [language for page in PAGES for language, title, _ in blocks(page) if not is_run(language, title)]
+    assert set(languages) == {"text", "python", "sh"}
+    assert len(languages) - languages.count("text") == len(titles)
 
 
-@pytest.mark.jit
-def test_a_family_of_ones_own_does_what_its_page_says(capsys):
-    exec(code_of(README.parent / "docs" / "own_family.md"), {"__name__": "own_family"})
-    out = capsys.readouterr().out
-    assert "Laplace keeps the contract:" in out
-    assert "Nothing speaks against this posterior." in out
-    assert "2 events" in out
+def test_a_block_that_fails_is_noticed(tmp_path, capsys):
+    page = tmp_path / "page.md"
+    for program in ("```python\nassert False\n```\n", "```sh\nrarehmm events nowhere\n```\n"):
+        page.write_text(program)
+        with pytest.raises(AssertionError):
+            execute(page, {})
+    page.write_text("```python something\nassert False\n```\n")
+    with pytest.raises(AssertionError, match="not understood"):
+        blocks(page)
 
 
 def test_the_page_on_families_lists_what_there_is():
     """Each function that density_of knows is in its table, and nothing else."""
-    page = (README.parent / "docs" / "own_family.md").read_text()
+    page = (DOCS / "how-to/own_family.md").read_text()
     table = page[page.index("| may be used") : page.index("* `np.where` instead")]
     shown = set(re.findall(r"np\.(\w+)", table)) | {"gammaln", "erf", "expit", "xlogy"}
     assert shown == set(re.findall(r"np\.(\w+)", AVAILABLE)) - {"square"} | {"gammaln", "erf", "expit", "xlogy"}
 
 
-@pytest.mark.parametrize("page", [README, *DOCS], ids=lambda p: p.name)
+def test_the_table_of_families_has_their_parameters():
+    page = (DOCS / "reference/api/families.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)\(\w*\)` \| (.*) \|$", page, re.MULTILINE)
+    shown = {name: (kind, set(re.findall(r"`(\w+)`", names))) for name, kind, names in rows}
+    assert shown == {name: (kind.__name__, {p.name for p in kind().parameters}) for name, kind in families().items()}
+
+
+def test_the_page_on_the_house_has_its_rooms_in_their_order():
+    file = ROOT / "tests/unit/test_architecture.py"
+    spec = importlib.util.spec_from_file_location("architecture", file)
+    architecture = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(architecture)
+    page = (DOCS / "contributing.md").read_text()
+    cells = [
+        line.split("|")[1]
+        for line in page[page.index("| file or folder") : page.index("## The doors")].splitlines()[2:]
+        if line
+    ]
+    assert [room for cell in cells for room in re.findall(r"`(\w+)`", cell)] == architecture.ORDER
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), target
