@@ -1,4 +1,4 @@
-"""hmmlearn, dynamax, NumPyro and rarehmm on the paper's series with a rare state and on solar flux.
+"""hmmlearn, dynamax, pomegranate, NumPyro and rarehmm on the paper's series with a rare state and on solar flux.
 
 Lines of code, seconds of a fit, whether the rare state is found over 20 seeds, and what is known of the uncertainty.
 The fits are in peers.py; each tool has a process of its own for each series, which is ended when a fit takes too long.
@@ -8,6 +8,7 @@ One rule, in this file, judges the parameters that a fit returns, whoever made i
 import argparse
 import ast
 import importlib.metadata
+import importlib.util
 import inspect
 import json
 import os
@@ -33,19 +34,22 @@ from rarehmm.paper.single import CASE
 
 HERE = pathlib.Path(__file__).parent
 T, SHORT = 1_000_000, 2_000
+VERSIONS = ("rarehmm", "hmmlearn", "dynamax", "pomegranate", "torch", "numpyro", "blackjax", "jax", "numba", "numpy")
 RARE = CASE.watched[0]
 TRUE_MEAN, TRUE_SHARE = CASE.means[RARE], rh.stationary(CASE.transition)[RARE]
 SOLAR = "solar"
 ABOUT = {
     "rarehmm": ("posterior draws", "long series with a rare regime; says whether its posterior is to be trusted"),
     "hmmlearn": (
-        "none (point estimate); it has a variational class too, not run here",
+        "none (point estimate)",
         "a small, well-known interface; several emissions; nothing to compile; quick on short series",
     ),
+    "hmmlearn, variational": ("of a factorised approximation", "states that are not needed are left empty"),
     "dynamax": (
         "none (point estimate); its log density can be given to a sampler",
         "many state-space models, gradients, batches of series, accelerators",
     ),
+    "pomegranate": ("none (point estimate)", "mixtures, networks and factor graphs on one interface, GPUs"),
     "NumPyro": ("posterior draws", "any model and prior that can be written down, where the series is short"),
 }
 
@@ -151,8 +155,8 @@ def lines_of(function):
 
 # ---------------------------------------------------------------- report
 def machine():
-    tools = ("rarehmm", "hmmlearn", "dynamax", "numpyro", "jax", "numba", "numpy", "scikit-learn")
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in tools)
+    there = [name for name in VERSIONS if importlib.util.find_spec(name)]
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in there)
     return f"{cpu()}, {os.cpu_count()} cores, default threads; Python {platform.python_version()}, {versions}."
 
 
@@ -192,7 +196,7 @@ def words(rows, limit):
 def report(found):
     limit = found["limit"]
     lines = [
-        "# Beside hmmlearn, dynamax and NumPyro",
+        "# Beside hmmlearn, dynamax, pomegranate and NumPyro",
         "",
         filled(
             "Written by `make comparison`; do not edit. Each tool is used as its documentation has it. The code that "
@@ -202,7 +206,9 @@ def report(found):
         "| tool | lines | uncertainty | what it is good at |",
         "|---|---|---|---|",
     ]
-    lines += [f"| {name} | {found['lines'][name]} | {' | '.join(said)} |" for name, said in ABOUT.items()]
+    lines += [
+        f"| {name} | {found['lines'][name]} | {' | '.join(ABOUT[name])} |" for name in ABOUT if name in found["lines"]
+    ]
     lines += [
         "",
         filled(
@@ -245,8 +251,8 @@ def remarks(found):
         "means where there are draws), by the same pass over the series for all.",
         "hmmlearn: default start, at most 100 iterations. Its tutorial advises several starts and the best score: "
         "the line with 5 starts does that (for 5 data sets where T is large). dynamax: its k-means start, 50 "
-        "iterations (its default; on solar the likelihood is still rising), double precision. NumPyro: forward "
-        "algorithm in `lax.scan`, weak priors scaled from the data, NUTS from a k-means start, one chain of 300 + 300 "
+        "iterations (its default; on solar the likelihood is still rising), double precision. pomegranate: its k-means "
+        "start, at most 100 iterations, single precision (its default). NumPyro: forward algorithm in `lax.scan`, weak priors scaled from the data, NUTS from a k-means start, one chain of 300 + 300 "
         "draws.",
         "rarehmm keeps compiled code on disk, for each number of states: *first* is with nothing there before the "
         f"first line. With it the first fit of a new process takes {found['again']:.1f} s on single rare. The jax of "
@@ -287,10 +293,11 @@ def main():
     ask.add_argument("--limit", type=float, default=120, help="seconds a fit may take")
     use = ask.parse_args()
     began, seeds = time.perf_counter(), 2 if use.quick else 20
-    one = [tool for tool in TOOLS if "best" not in tool]
+    tools = [tool for tool in TOOLS if tool != "pomegranate" or importlib.util.find_spec(tool)]
+    one = [tool for tool in tools if "best" not in tool]
     plan = [Cell("single rare", tool, single_rare(T), has_rare_mean, seeds) for tool in one]
     plan.insert(2, Cell("single rare", "hmmlearn, best of 5 starts", single_rare(T), has_rare_mean, min(seeds, 5)))
-    plan += [Cell(f"the first {SHORT:,} of it", tool, single_rare(SHORT), has_rare_mean, seeds) for tool in TOOLS]
+    plan += [Cell(f"the first {SHORT:,} of it", tool, single_rare(SHORT), has_rare_mean, seeds) for tool in tools]
     there = (DATA / "goes_g16_2022").exists()
     if there:
         data, has_flares = solar_flux()
@@ -301,7 +308,7 @@ def main():
     behind(cells)
     found = {
         "machine": machine(), "minutes": (time.perf_counter() - began) / 60, "limit": use.limit, "solar": there,
-        "lines": {name: lines_of(fit) for name, fit in TOOLS.items()}, "again": again, "cells": cells,
+        "lines": {name: lines_of(TOOLS[name]) for name in tools}, "again": again, "cells": cells,
     }  # fmt: skip
     if not use.quick:
         (HERE / "results/comparison.json").write_text(json.dumps(found, indent=1, default=float) + "\n")

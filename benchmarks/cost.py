@@ -1,20 +1,15 @@
-"""What an effective draw costs: chains on windows beside Gibbs sampling, Hamiltonian Monte Carlo and NumPyro's NUTS.
+"""What an effective draw costs on chains of windows, and where the time goes; scaling.py has the peers.
 
-Everything is measured in one run, nothing else running: times of chains are the smallest of several repeats; the peers,
-which take minutes, run once, and each of NUTS's draws counts as effective.  Writes results/cost.json and cost.md.
+Everything is measured in one run, nothing else running; times are the smallest of several repeats.  Writes
+results/cost.json and cost.md.
 """
 
-import argparse
 import json
 import pathlib
 import time
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import numpyro
 from configurations import CASES, simulated
-from numpyro.infer import MCMC, NUTS
 
 import rarehmm as rh
 from rarehmm.designs.pilot import pilot
@@ -23,8 +18,6 @@ from rarehmm.inference import infer
 from rarehmm.methods import MEMORY, Job, largest_noise, shortest_buffer
 from rarehmm.samplers.baoab import Baoab
 
-jax.config.update("jax_enable_x64", True)
-numpyro.enable_x64()
 RESULTS = pathlib.Path(__file__).parent / "results"
 CHAINS, STEPS, REPEATS, WANTED = 4, 2200, 7, 1000
 
@@ -100,76 +93,13 @@ def whole(T, seed=0):
     return {"T": T, "seconds": min(seconds[1:]), "method": found.method, "effective": effective}
 
 
-# ---------------------------------------------------------------- peers
-def peers(T, quick, seed=0):
-    """Seconds an effective draw of methods that read the whole series at each step, all started at the mode."""
-    model, series, _ = simulated(CASES["single rare"]._replace(size=T), seed)
-    mode = rh.find_mode(model, series)
-    rng = np.random.default_rng(seed)
-    rows = []
-    sweeps = 60 if quick else 400
-    draws, seconds = timed(rh.gibbs, rng, mode.model, series, mode.model.unpack(mode.theta), sweeps)
-    halves = draws[: sweeps // 2 * 2].reshape(2, -1, mode.model.size)
-    rows.append({"name": "Gibbs sampling, compiled", "draws": sweeps, "seconds": seconds, "per": "sweep",
-                 "effective": min(sweeps, mixing(halves).bulk.min())})  # fmt: skip
-    steps, warm = (10, 120) if quick else (60, 120)
-    draws, seconds = timed(rh.hmc, rng, mode, series, steps, chains=4)
-    rows.append({"name": "HMC on all data, ours", "draws": 4 * steps, "seconds": seconds * steps / (steps + warm),
-                 "per": "draw", "effective": mixing(draws).bulk.min()})  # fmt: skip
-    rows.append(nuts(mode, series, 4, 2 if quick else 4))
-    for row in rows:
-        row["each"] = row["seconds"] / row["effective"]
-    return rows
-
-
-def nuts(mode, series, warm, draws):
-    """NumPyro's NUTS on the same posterior, whitened at the mode, so that it has nothing but a step size to learn."""
-    y, centre, factor = (jnp.asarray(a) for a in (series.read(0, len(series))[:, 0], mode.theta, mode.factor))
-    K, (mean_prior, variance_prior) = mode.model.n_states, mode.model.priors.emission
-    rows, columns = (jnp.asarray(a) for a in mode.model.coordinates.free(K))
-
-    def potential(z):
-        theta = centre + factor @ z
-        mean, log_variance = theta[:K], theta[K : 2 * K]
-        logits = jnp.zeros((K, K)).at[rows, columns].set(theta[2 * K :])
-        P = jax.nn.softmax(logits, axis=1)
-        system = jnp.concatenate([(jnp.eye(K) - P.T)[:-1], jnp.ones((1, K))])
-        start = jnp.linalg.solve(system, jnp.eye(K)[-1])
-
-        def step(a, y_t):
-            logp = -0.5 * (log_variance + (y_t - mean) ** 2 * jnp.exp(-log_variance))
-            top = logp.max()
-            a = a * jnp.exp(logp - top)
-            total = a.sum()
-            return (a / total) @ P, top + jnp.log(total)
-
-        value = jax.lax.scan(step, start, y)[1].sum()
-        value += -0.5 * ((mean - mean_prior.mean) ** 2 / mean_prior.variance).sum()
-        value -= (variance_prior.shape * log_variance + variance_prior.scale * jnp.exp(-log_variance)).sum()
-        value += mode.model.priors.transition.concentration * jnp.log(P).sum()
-        return -value
-
-    slope = jax.grad(potential)(jnp.ones(len(centre)) * 0.3)
-    theta = mode.theta + mode.factor @ np.full(len(centre), 0.3)
-    exact = mode.factor.T @ rh.log_posterior(mode.model, theta, series)[1]
-    np.testing.assert_allclose(-np.asarray(slope), exact, rtol=1e-5, atol=1e-4)  # it is the same posterior
-    kernel = NUTS(potential_fn=potential, step_size=0.5, adapt_mass_matrix=False)
-    mcmc = MCMC(kernel, num_warmup=warm, num_samples=draws, progress_bar=False)
-    key = jax.random.PRNGKey(0)
-    mcmc.warmup(key, init_params=jnp.zeros(len(centre)), extra_fields=("num_steps",))
-    _, seconds = timed(lambda: (mcmc.run(key, extra_fields=("num_steps",)), jax.block_until_ready(mcmc.get_samples())))
-    steps = int(np.sum(np.asarray(mcmc.get_extra_fields()["num_steps"])))
-    return {"name": f"NumPyro NUTS ({steps / draws:.0f} gradients a draw)", "draws": draws, "seconds": seconds,
-            "per": "draw", "effective": float(draws)}  # fmt: skip
-
-
 # ---------------------------------------------------------------- report
 def report(found):
-    sampled, first, others = found["chains"], found["whole"], found["peers"]
+    sampled, first = found["chains"], found["whole"]
     lines = [
         "# The cost of an effective draw",
         "",
-        "Written by `make cost`; do not edit. Chains forced: BAOAB, 4 chains, pilot design, frozen statistics; an",
+        "Written by `make bench`; do not edit. Chains forced: BAOAB, 4 chains, pilot design, frozen statistics; an",
         "effective draw is one of the worst parameter (bulk ESS, ArviZ), drawing and gathering of windows counted.",
         "",
         "| configuration | T | B | S | windows an effective draw | µs an effective draw, 2 threads | 1 thread "
@@ -186,30 +116,14 @@ def report(found):
         "",
         f"From an array of {first['T']:.0e} numbers to a posterior by the default rule ({first['method']}, "
         f"{first['effective']:.0f} effective draws of the worst parameter), warm caches: **{first['seconds']:.1f} s**.",
-        "",
-        f"Beside methods that read the whole series at each step, T = {first['T']:.0e}, same posterior, started at the",
-        "mode; set-up counted in the last column only for the chain (which has the most of it), over 1000 draws.",
-        "",
-        "| method | draws | seconds | ms an effective draw | chain is faster by | set-up counted |",
-        "|---|---|---|---|---|---|",
     ]
-    mine = next(r for r in sampled if r["T"] == first["T"] and r["name"] == "single rare")
-    for r in others:
-        ratio, counted = r["each"] / (1e-6 * mine["us"]), WANTED * r["each"] / first["seconds"]
-        lines.append(
-            f"| {r['name']} | {r['draws']} | {r['seconds']:.1f} | {1e3 * r['each']:.1f} | {ratio:.0f} | {counted:.1f} |"
-        )
     return "\n".join(lines) + "\n"
 
 
 def main():
-    ask = argparse.ArgumentParser()
-    ask.add_argument("--quick", action="store_true", help="short runs of the peers, to see that it works")
-    use = ask.parse_args()
-    sizes = (100_000, 1_000_000) if use.quick else (100_000, 1_000_000, 10_000_000)
+    sizes = (100_000, 1_000_000, 10_000_000)
     found = {"chains": [chains("single rare", T) for T in sizes] + [chains("overlap, sticky", 100_000)]}
     found["whole"] = whole(1_000_000)
-    found["peers"] = peers(1_000_000, use.quick)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "cost.json").write_text(json.dumps(found, indent=1, default=float) + "\n")
     (RESULTS / "cost.md").write_text(report(found))

