@@ -252,8 +252,8 @@ def remarks(found):
         "hmmlearn: default start, at most 100 iterations. Its tutorial advises several starts and the best score: "
         "the line with 5 starts does that (for 5 data sets where T is large). dynamax: its k-means start, 50 "
         "iterations (its default; on solar the likelihood is still rising), double precision. pomegranate: its k-means "
-        "start, at most 100 iterations, single precision (its default). NumPyro: forward algorithm in `lax.scan`, weak priors scaled from the data, NUTS from a k-means start, one chain of 300 + 300 "
-        "draws.",
+        "start, at most 100 iterations, single precision (its default). NumPyro: forward algorithm in `lax.scan`, weak "
+        "priors scaled from the data, NUTS from a k-means start, one chain of 300 + 300 draws.",
         "rarehmm keeps compiled code on disk, for each number of states: *first* is with nothing there before the "
         f"first line. With it the first fit of a new process takes {found['again']:.1f} s on single rare. The jax of "
         "the others compiles in each process, and here in each fit.",
