@@ -43,6 +43,7 @@ from rarehmm.importance import (
 from rarehmm.methods import (
     BUFFERS,
     NEARLY_GAUSSIAN,
+    WORK,
     Job,
     Sampled,
     by_chain,
@@ -111,8 +112,9 @@ def infer(
     """The posterior by the decision rule, or by another ``method``, with ``wanted`` effective draws.
 
     "chain" and "importance" are those of the rule; "gibbs", "hmc" and "langevin" (with a Metropolis correction) read
-    all data in each step; "laplace" is the Gaussian at the mode, "vi" the one closest to the posterior, "map" the mode
-    alone; "tass" and "sgld" are the paper's sampler, with targeted windows and with windows by chance.
+    all data in each step, and go on longer than the rule would; "laplace" is the Gaussian at the mode, "vi" the one
+    closest to the posterior, "map" the mode alone; "tass" and "sgld" are the paper's sampler, with targeted windows and
+    with windows by chance.
 
     Without a ``start`` states are found in the data.  States are in ascending order of the parameter that tells them
     apart best, the mean where means differ; those that something known tells apart keep their places.  A posterior that
@@ -217,7 +219,7 @@ def by_rule(job: Job, forced: bool) -> Inference:
             return of_weights(job, weighted, [*why, "importance sampling instead"], checks)
         why.append("importance sampling fails its checks: Hamiltonian Monte Carlo on all data")
         warnings.warn("the posterior is badly identified: " + verdict(checks), RuntimeWarning, stacklevel=3)
-    draws, checks = by_hmc(job)
+    draws, checks = by_hmc(job, work=WORK)
     return Inference(mode, draws, "hmc", why, [near, *checks])
 
 
@@ -237,7 +239,8 @@ def stacked(job: Job) -> Inference:
     watch("several modes", 0, 0)
     modes = [mode, *(find_mode(mode.model, series, c.parameters, threads=threads) for c in mode.others)]
     short = Points(mode.model, series).short
-    found = [(by_hmc_with_evidence if short else by_weights)(job._replace(mode=m)) for m in modes]
+    sample = partial(by_hmc_with_evidence, work=WORK / len(modes)) if short else by_weights
+    found = [sample(job._replace(mode=m)) for m in modes]
     if short and (one := one_law(job, modes, [draws for draws, _, _ in found])) is not None:
         return one
     logs = np.array([evidence for _, evidence, _ in found])
@@ -281,8 +284,8 @@ def by_weights(job: Job) -> tuple[Array, float, list[Check]]:
     return draws, found.evidence, check_weights(found, job.wanted)
 
 
-def by_hmc_with_evidence(job: Job) -> tuple[Array, float, list[Check]]:
+def by_hmc_with_evidence(job: Job, work: float) -> tuple[Array, float, list[Check]]:
     """The same by Hamiltonian Monte Carlo."""
-    draws, checks = by_hmc(job)
+    draws, checks = by_hmc(job, work=work)
     flat, points = draws.reshape(-1, draws.shape[-1]), Points(job.mode.model, job.series, job.threads)
     return draws, bridge_evidence(job.rng, job.mode, points, renamed(job.mode, flat)), checks

@@ -35,6 +35,7 @@ from rarehmm.variational import gaussian_approximation
 from rarehmm.windows import Windows
 
 TRAJECTORIES = ((8, 0.85), (16, 0.9))  # what mixes slowly needs longer ways in smaller steps
+WORK = 5e9  # observations that gradients read, in all: about a minute
 BUFFERS = (2, 5, 10, 20)
 HALF_WIDTH = 2
 MEMORY = 4 << 20  # bytes of windows gathered together: they stay in the cache
@@ -126,14 +127,21 @@ def by_gibbs(job: Job, chains: int = 4) -> Sampled:
     return draws, check_mixing(mixed, model.component_names, wanted)
 
 
-def by_hmc(job: Job, ways: tuple[tuple[int, float], ...] = TRAJECTORIES) -> Sampled:
+def by_hmc(job: Job, ways: tuple[tuple[int, float], ...] = TRAJECTORIES, work: float = np.inf) -> Sampled:
     """Hamiltonian Monte Carlo, as many draws as are needed.
 
-    ``ways``: leapfrog steps and acceptance of the first and further rounds.
+    ``ways``: leapfrog steps and acceptance of the first and further rounds.  A further one is as long as ``work`` has
+    room for, the observations that all gradients together may read.
     """
     rng, mode, series, wanted, threads, watch, _ = job
     draws, steps = np.empty((LANES, 0, len(mode.theta))), max(100, round(4 * wanted / LANES))
     for leaps, accept in ways:
+        left = work / (leaps * LANES * len(series))  # trajectories, those of the warm-up among them
+        if draws.size > 0:
+            steps = int(min(steps, left - 120, 0.8 * left))
+            if steps < 100:
+                break
+        work -= (steps + max(120, steps // 4)) * leaps * LANES * len(series)
 
         def told(step: int, steps: int = steps) -> None:
             watch("Hamiltonian Monte Carlo", step, steps + max(120, steps // 4))

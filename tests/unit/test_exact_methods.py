@@ -13,6 +13,8 @@ from rarehmm import blocks, exact
 from rarehmm import series as series_module
 from rarehmm.emissions import prepare, statistics
 from rarehmm.kernels.sequential import draw_path_back
+from rarehmm.lanes import LANES
+from rarehmm.methods import Job, by_hmc
 from rarehmm.samplers import step
 from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
 from rarehmm.samplers.sghmc import Sghmc
@@ -350,3 +352,21 @@ def test_what_is_no_sampler_is_refused():
     model, parameters, series = case(rh.Gaussian())
     with pytest.raises(TypeError, match="sampler is 'sgld'; pass an instance"):
         exact.langevin(np.random.default_rng(0), "sgld", model, series, parameters, 1)
+
+
+@pytest.mark.jit
+def test_what_mixes_badly_is_not_sampled_for_ever():
+    """Two states where there is one: a second round would be five times as long as the first, where work is left."""
+    series = rh.Series(np.random.default_rng(0).normal(size=400))
+    mode = rh.find_mode(rh.Model(rh.Gaussian(), 2, rh.default_priors(rh.Gaussian(), 2, series)), series)
+    seen, first = [], 370  # trajectories of the first round, of eight steps; those of the second have sixteen
+    for work in (1.0, 8e7):
+        told = []
+        job = Job(np.random.default_rng(0), mode, series, watch=lambda *said, told=told: told.append(said))
+        draws, checks = by_hmc(job, work=work)
+        assert not checks[0].good  # too few, and it is said
+        done = (8 * first + 16 * (len(told) - first)) * LANES * 400
+        assert done <= max(work, 8 * first * LANES * 400)
+        seen.append(draws.shape[1])
+    assert seen[0] == 250
+    assert 600 < seen[1] < 800  # 1550 without a limit
