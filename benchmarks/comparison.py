@@ -203,6 +203,8 @@ def report(found):
             "is run, and whose lines are counted (imports, fit, parameters handed over), is benchmarks/peers.py."
         ),
         "",
+        "## Tools",
+        "",
         "| tool | lines | uncertainty | what it is good at |",
         "|---|---|---|---|",
     ]
@@ -210,6 +212,8 @@ def report(found):
         f"| {name} | {found['lines'][name]} | {' | '.join(ABOUT[name])} |" for name in ABOUT if name in found["lines"]
     ]
     lines += [
+        "",
+        "## Fits",
         "",
         filled(
             "*first*: seconds of the first fit in a new process, imports and compilation counted. *then*: median "

@@ -1,4 +1,4 @@
-"""What mkdocs does not do by itself: files from outside this folder, and formulas without a network.
+"""What mkdocs does not do by itself: files from outside this folder, tables of them, and formulas without a network.
 
 The tables of benchmarks/results, the examples and a few other files are pages too, under ``repository/``, so that the
 same relative links lead to them here and where the source is read.  Formulas become MathML, which browsers draw
@@ -13,6 +13,7 @@ from typing import Any
 
 import griffe
 from latex2mathml.converter import convert
+from markdown.extensions.toc import slugify
 from mkdocs.structure.files import File
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -47,6 +48,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Turn links that leave docs, and links of pages from outside, into links inside the site."""
     here = page.file.src_uri
     source = ROOT / PLACES.get(here, f"docs/{here}")
+    markdown = re.sub(
+        r"^\[Table: [^\]]+\]\((.+)#(.+)\)$", lambda link: table(source.parent / link[1], link[2]), markdown, flags=re.M
+    )
     known = {name: where for where, name in PLACES.items()}
 
     def led(link: re.Match[str]) -> str:
@@ -60,6 +64,16 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return f"]({os.path.relpath(where, os.path.dirname(here) or '.')}{'#' + anchor if anchor else ''})"
 
     return re.sub(r"\]\(([^)\s]+)\)", led, markdown)
+
+
+def table(path: pathlib.Path, anchor: str) -> str:
+    """The first table below a heading of a file: a link to it, alone on its line, has it on the page."""
+    _, *sections = re.split(r"^#+ (.+)$", path.read_text(encoding="utf-8"), flags=re.M)
+    below = {slugify(name.lower(), "-"): text for name, text in zip(sections[::2], sections[1::2], strict=True)}
+    found = re.search(r"(^\|.+\n)+", below[anchor], flags=re.M)
+    if found is None:
+        raise ValueError(f"no table below #{anchor} of {path.name}")
+    return found[0]
 
 
 def on_page_content(content: str, **_: Any) -> str:

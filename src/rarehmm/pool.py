@@ -114,11 +114,17 @@ class Pool:
     def check_model(self, model: Model) -> None:
         """Refuse another model than the one the pool was made for."""
         mine, other = self.model, model
-        if type(mine.family) is not type(other.family) or mine.component_names != other.component_names:
+        if type(mine.family) is not type(other.family) or mine.size != other.size:
             raise ValueError(
                 f"the pool was made for {mine.name} with {mine.n_states} states and {mine.size} components, not for "
                 f"{other.name} with {other.n_states} and {other.size}; make a pool of this model."
             )
+        for name, here in zip(mine.component_names, other.component_names, strict=True):
+            if name != here:
+                raise ValueError(
+                    f"the pool was made for a model with the component {name!r} where this one has {here!r}; make a "
+                    "pool of this model (that of a mode refers to the largest entry of each row)."
+                )
 
     def room(self, sets: int) -> Gathered:
         """Memory for so many sets of windows, at most ``ahead``."""
