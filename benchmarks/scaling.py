@@ -108,7 +108,7 @@ def gold(_, T):
 def apart(kind, name, T):
     """The measurement ``kind`` of a tool, in a new process; {"stopped": True} where that did not end in time."""
     command = [sys.executable, __file__, "--one", kind, name, str(T)]
-    print(f"T = {T:.0e}, {name}", flush=True)
+    print(f"T = {short(T)}, {name}", flush=True)
     with tempfile.NamedTemporaryFile() as out:
         try:
             done = subprocess.run(command, stdout=out, timeout=1.3 * LIMIT + 60)
@@ -148,6 +148,11 @@ def ratios(row, gold):
 
 
 # ---------------------------------------------------------------- report
+def short(T):
+    """1000000 as 1e6."""
+    return f"{T:.0e}".replace("e+0", "e")
+
+
 def clock(seconds):
     return f"{seconds:,.0f}" if seconds >= 100 else f"{seconds:.1f}" if seconds >= 1 else f"{seconds:.2f}"
 
@@ -188,8 +193,8 @@ def report(found):
             "From an array to parameters; seconds of the quicker of two fits and, in brackets, of the first one in a "
             "new process, compilation counted (rarehmm keeps compiled code on disk, and finds it there). *behind*: log "
             "likelihood below that of the best tool (rarehmm's mode is that of the posterior, with its priors). "
-            "*memory*: growth of the peak beyond that with imports and data, MB. hmmlearn stops at an improvement of "
-            "0.01, so does pomegranate; dynamax makes 50 iterations; variational Bayes at most 100."
+            "*memory*: growth of the peak beyond that with the data, MB, the tool's own code counted. hmmlearn and "
+            "pomegranate stop at an improvement of 0.01; dynamax makes 50 iterations; variational Bayes at most 100."
         ),
         "",
         "| tool | T | seconds | behind | memory |",
@@ -198,7 +203,7 @@ def report(found):
     for T in found["lengths"]:
         rows = {name: found["points"][name][T] for name in found["points"]}
         best = max(row["log_likelihood"] for row in rows.values() if "log_likelihood" in row)
-        lines += [f"| {name} | {T:.0e} | {' | '.join(point_cells(row, best))} |" for name, row in rows.items()]
+        lines += [f"| {name} | {short(T)} | {' | '.join(point_cells(row, best))} |" for name, row in rows.items()]
     lines += [
         "",
         "## To a posterior",
@@ -219,7 +224,7 @@ def report(found):
     for T in found["lengths"]:
         for name in found["samplers"]:
             cells = sampler_cells(found["samplers"][name][T], found["gold"][T])
-            lines.append(f"| {name} | {found['lines'][name]} | {T:.0e} | {' | '.join(cells)} |")
+            lines.append(f"| {name} | {found['lines'][name]} | {short(T)} | {' | '.join(cells)} |")
     printed = ", ".join(f"{rows[-1][1]} at T = {T:,}" for T, rows in runtime.PAPER.items())
     lines += [
         "",
@@ -253,11 +258,11 @@ def variational_words(found):
     for T in found["lengths"]:
         row = found["points"]["hmmlearn, variational"][T]
         if row.get("sds"):
-            yield f"T = {T:.0e} " + ", ".join(f"{r:.2f}" for r in ratios(row, found["gold"][T]))
+            yield f"T = {short(T)} " + ", ".join(f"{r:.2f}" for r in ratios(row, found["gold"][T]))
 
 
 def reference_words(found):
-    return ", ".join(f"{g['effective']:.0f} of {g['size']} at T = {T:.0e}" for T, g in found["gold"].items())
+    return ", ".join(f"{g['effective']:.0f} of {g['size']} at T = {short(T)}" for T, g in found["gold"].items())
 
 
 def draw(found, path):
