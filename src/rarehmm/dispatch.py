@@ -325,14 +325,14 @@ def is_library(module: str | None) -> bool:
     """Modules whose version or content PACKAGE already covers."""
     parts = (module or "").split(".")
     if parts[0] == "rarehmm":
-        return len(parts) > 1 and parts[1] in ("dispatch", "lanes", "kernels")
+        return len(parts) > 1 and parts[1] in ("dispatch", "elementary", "lanes", "kernels")
     return parts[0] in {"math", "numpy", "numba", "llvmlite", "builtins", "operator", "functools", "typing"}
 
 
 def package_digest() -> str:
     """Digest of the library's compiled sources, by content, and of the versions below it."""
     here = pathlib.Path(__file__).parent
-    files = sorted([here / "dispatch.py", here / "lanes.py", *here.glob("kernels/*.py")])
+    files = sorted([*(here / f"{name}.py" for name in ("dispatch", "elementary", "lanes")), *here.glob("kernels/*.py")])
     versions = numba.__version__, np.__version__, llvmlite.__version__
     return fingerprint(*versions, *(part for f in files for part in (f.name, f.read_bytes())))
 

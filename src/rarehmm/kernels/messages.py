@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rarehmm.dispatch import inner, specialise
+from rarehmm.elementary import positive_log, relative
 from rarehmm.emissions import (
     Family,
     add_statistics,
@@ -22,20 +23,7 @@ from rarehmm.emissions import (
     statistics,
     summed_score,
 )
-from rarehmm.lanes import (
-    lane_array,
-    lanes_type,
-    load,
-    load_columns,
-    numbers,
-    positive_log,
-    relative,
-    row,
-    row_of,
-    splat,
-    store,
-    take,
-)
+from rarehmm.lanes import lane_array, lanes_type, load, load_columns, numbers, row, row_of, splat, store, take
 from rarehmm.series import Array
 
 

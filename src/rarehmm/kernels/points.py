@@ -10,10 +10,11 @@ import numpy as np
 from numba import types
 
 from rarehmm.dispatch import inner, kernel, specialise
+from rarehmm.elementary import positive_log, relative
 from rarehmm.emissions import log_density, prepare
 from rarehmm.kernels.chain import clear, eliminate, prior_slope, start_pull, unpack
 from rarehmm.kernels.messages import Point, Sums, add_expected, conclude, observation, seen, zeros
-from rarehmm.lanes import any_lane, lane_array, load, load_columns, positive_log, relative, row, splat, store
+from rarehmm.lanes import any_lane, lane_array, load, load_columns, row, splat, store
 from rarehmm.series import Array
 
 EVERY = 4  # steps between normalisations

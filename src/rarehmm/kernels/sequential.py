@@ -6,9 +6,10 @@ Densities are computed beforehand, 16 steps at a time; what remains is K^2 opera
 import numpy as np
 
 from rarehmm.dispatch import inner, kernel
+from rarehmm.elementary import LOWEST, relative
 from rarehmm.emissions import log_density
 from rarehmm.kernels.messages import constants, observation, seen
-from rarehmm.lanes import LANES, LOWEST, Array, lane_array, relative, store
+from rarehmm.lanes import LANES, Array, lane_array, store
 
 VANISHED = 1e-290  # masses below this are as good as lost
 
