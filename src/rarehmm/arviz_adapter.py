@@ -3,19 +3,24 @@
 From 1.0 on draws are a DataTree of xarray instead of an InferenceData, and some functions moved or want more arguments.
 """
 
+import functools
 import importlib
 import math
 import warnings
 from pathlib import Path
 from typing import Any
 
+import h5py
+
 from rarehmm.series import Array
 
 ENGINE = "h5netcdf"
+PACKED = 1100  # a byte of a compressed file is no more bytes of draws
 
 
+@functools.cache
 def arviz() -> Any:
-    """ArviZ, heavy: loaded only where it is used."""
+    """ArviZ, heavy: loaded only where it is used, once (the filters of warnings are those of all threads)."""
     with warnings.catch_warnings():  # 0.23 announces its next major version
         warnings.simplefilter("ignore", FutureWarning)
         return importlib.import_module("arviz")
@@ -61,9 +66,14 @@ def write_netcdf(data: Any, path: str | Path) -> None:
     data.to_netcdf(path, engine=ENGINE)
 
 
-def read_posterior(path: str | Path) -> Any:
-    """The group ``posterior`` of a netCDF file, in memory."""
-    data = arviz().from_netcdf(path, engine=ENGINE)
-    found = data.posterior.load()
-    data.close()
-    return found
+def read_posterior(path: str | Path) -> tuple[str, dict[str, Any]]:
+    """What rarehmm wrote about itself, and all arrays, of the group ``posterior`` of a netCDF file.
+
+    By h5py alone: of a damaged file nothing is left open, and no more is read than it can hold.
+    """
+    with h5py.File(path, "r") as file:
+        group, there = file["posterior"], Path(path).stat().st_size
+        declared = sum(data.nbytes for data in group.values())
+        if declared > PACKED * there:
+            raise ValueError(f"it declares {declared} bytes of draws and has {there}")
+        return str(group.attrs["rarehmm"]), {name: data[()] for name, data in group.items()}

@@ -9,7 +9,6 @@ import json
 import os
 import threading
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
@@ -77,7 +76,7 @@ def run(
     saved = None
     if checkpoint:
         saved = Checkpoint(Path(checkpoint), settings(sampler, model, pool, mode, states, steps, thin))
-        saved.resume(states, draws)
+        saved.resume(states, draws, thin)
     lock, stop = threading.Lock(), threading.Event()
 
     def told() -> None:
@@ -175,8 +174,14 @@ class State:
         }  # fmt: skip
 
     def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
+        for name in ("position", "memory"):
+            now, then = self.saved[name], saved[name]
+            if now.shape != then.shape or now.dtype != then.dtype or not np.isfinite(then).all():
+                raise ValueError(f"{name} {then.shape} of {then.dtype}, or not finite")
         self.position, self.memory = saved["position"].copy(), saved["memory"].copy()  # chains move them in place
         self.done, self.diverged = int(saved["done"]), str(saved["diverged"])
+        if self.done < 0 or saved["diverged"].ndim > 0:
+            raise ValueError(f"{self.done} steps done, {self.diverged} diverged")
         states = json.loads(str(saved["streams"]))
         for stream, state in zip((self.windows, self.noise), states, strict=True):
             stream.bit_generator.state = state
@@ -273,7 +278,7 @@ class Checkpoint:
         partial.replace(self.path)
         self.last = time.monotonic()
 
-    def resume(self, states: list[State], draws: Array) -> None:
+    def resume(self, states: list[State], draws: Array, thin: int) -> None:
         """Take up the run in the file, if there is one."""
         if not self.path.exists():
             return
@@ -284,9 +289,11 @@ class Checkpoint:
                     raise ValueError("one array")
                 parts = dict(loaded)
             about = json.loads(str(parts.pop("about")))
+            if not isinstance(about, dict):
+                raise ValueError("it does not say of what")
             kept = parts.pop("draws")
             restored = [{key: parts[f"{key}_{i}"] for key in state.saved} for i, state in enumerate(states)]
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except Exception as error:  # archives that are damaged raise what they like
             raise ValueError(f"{self.path} is no checkpoint of a run ({error}); remove it to start anew.") from error
         differs = [key for key, value in {"format": FORMAT, **self.described}.items() if about.get(key) != value]
         if differs:
@@ -294,9 +301,16 @@ class Checkpoint:
                 f"{self.path} is the checkpoint of another run: {', '.join(differs)} differ. Remove it to start anew, "
                 "or use another file."
             )
+        try:
+            if kept.shape != draws.shape or kept.dtype != draws.dtype:
+                raise ValueError(f"draws {kept.shape} of {kept.dtype}")
+            for state, saved, rows in zip(states, restored, kept, strict=True):
+                state.restore(saved)
+                if not np.isfinite(rows[: state.done // thin]).all():
+                    raise ValueError("draws that are not finite")
+        except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
+            raise ValueError(f"{self.path} is damaged ({error}); remove it to start anew.") from error
         draws[:] = kept
-        for state, saved in zip(states, restored, strict=True):
-            state.restore(saved)
 
 
 # ---------------------------------------------------------------- gradients alone

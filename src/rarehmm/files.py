@@ -6,6 +6,7 @@ and large npy files stay where they are: ``open_files``.
 
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rarehmm.sources import Source, Times, chosen, existing, is_path, open_source
+from rarehmm.sources import Source, Times, chosen, existing, is_path, open_source, opening
 
 READ = "CSV (.csv, .csv.gz, .txt, .tsv), .npy, .npz, netCDF (.nc), .parquet and .zarr"
 LARGE = 64 << 20  # bytes of an .npy file that is not read into memory
@@ -86,7 +87,7 @@ def read_csv(path: Path, columns: list[str], time: str | None) -> pd.DataFrame:
         wanted = chosen(path, columns, time, there)
         used = [*wanted, *([time] if time is not None and time not in wanted else [])]
         table: pd.DataFrame = pd.read_csv(path, usecols=used, **how)
-    except (EOFError, zipfile.BadZipFile, OSError) as error:
+    except (EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path} cannot be read: {error}. It may be cut off, or not be what its name says.") from None
     except (UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         raise ValueError(f"{path} cannot be read as CSV: {str(error).splitlines()[0]}") from None
@@ -181,12 +182,9 @@ def read_npz(path: Path, columns: list[str], time: str | None) -> pd.DataFrame:
 
 def loaded(path: Path) -> Any:
     """One array, or several by name."""
-    try:
-        with path.open("rb") as file:
-            found = np.load(file, allow_pickle=False)
-            return dict(found) if hasattr(found, "files") else found
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} cannot be read: {error}.") from None
+    with opening(path), path.open("rb") as file:
+        found = np.load(file, allow_pickle=False)
+        return dict(found) if hasattr(found, "files") else found
 
 
 def check_numeric(path: Path, what: str, values: Any) -> None:

@@ -240,7 +240,9 @@ class Weighted(NamedTuple):
 
 
 def effective(log_weights: Array) -> float:
-    """(sum w)^2 / sum w^2."""
+    """(sum w)^2 / sum w^2; of no weights 0."""
+    if len(log_weights) == 0:
+        return 0.0
     return float(np.exp(2 * logsumexp(log_weights) - logsumexp(2 * log_weights)))
 
 

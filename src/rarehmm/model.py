@@ -13,7 +13,7 @@ import numpy.typing as npt
 from rarehmm.emissions import Family, check_family, domains
 from rarehmm.known import Known, known
 from rarehmm.priors import Dirichlet, Flat, InverseGamma, Normal, Pinned, Prior
-from rarehmm.series import Array, BoolArray, IntArray, Series
+from rarehmm.series import Array, BoolArray, IntArray, Series, Summary
 from rarehmm.transitions import (
     AdditiveLogRatio,
     Coordinates,
@@ -24,6 +24,8 @@ from rarehmm.transitions import (
 
 LARGEST = 255  # states: Viterbi keeps its way back in bytes
 HUGE = 1e150  # beyond this and its inverse, squares and products overflow
+WIDEST = 1e60  # standard deviation of a series that can be learnt from: its square is far from HUGE
+DIGITS = 1e-11  # the same as a share of the largest value: slopes are told by differences of a ten-thousandth of it
 FORBIDDEN = -1000.0  # log ratio of a transition that never happens: its probability is 0 to the last bit
 
 
@@ -402,6 +404,25 @@ def check_learnable(family: Family, n_states: int, series: Series) -> None:
         value = ", ".join(f"{s.low:g}" for s in series.summaries)
         raise ValueError(
             f"all {observed} observed values of y are {value}; a series that never changes has no regimes to find."
+        )
+    for i, s in enumerate(series.summaries):
+        check_spread(s, "y" if series.n_columns == 1 else f"y[:, {i}]")
+
+
+def check_spread(column: Summary, name: str) -> None:
+    """Refuse a column whose changes are too small or too large to be squared, or hidden in the last digits."""
+    spread, largest = math.sqrt(column.variance), max(abs(column.low), abs(column.high))
+    if column.low >= column.high:
+        return
+    if not 1 / WIDEST <= spread <= WIDEST:
+        raise ValueError(
+            f"{name} has a standard deviation of {spread:.3g}, with values from {column.low:.3g} to {column.high:.3g}; "
+            f"it must lie between {1 / WIDEST:g} and {WIDEST:g}. Rescale the series, or see to its outliers."
+        )
+    if spread < DIGITS * largest:
+        raise ValueError(
+            f"{name} has a standard deviation of {spread:.3g} and values up to {largest:.3g}: what changes is lost in "
+            "the last digits of its numbers. Take its level away first."
         )
 
 

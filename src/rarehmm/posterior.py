@@ -14,14 +14,26 @@ from rarehmm.arviz_adapter import effective_size, inference_data, r_hat, read_po
 from rarehmm.diagnostics import Check, verdict
 from rarehmm.emissions import families
 from rarehmm.emissions.product import Product
+from rarehmm.emissions.sized import Sized
 from rarehmm.inference import Inference
 from rarehmm.mode import reordered
 from rarehmm.model import Model, Parameters, Priors
 from rarehmm.series import Array
+from rarehmm.sources import said
 from rarehmm.transitions import stationary
 from rarehmm.writing import whole_file
 
 FORMAT = 1  # of saved files
+DAMAGE = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)  # what damaged data raise
+NEVER = 2.0**-53  # a chance of leaving a state that rounding makes 0
+NOWHERE = 1e-100  # an occupancy below it counts as this: squares of return times must not overflow
 
 
 class Draws(NamedTuple):
@@ -112,8 +124,9 @@ class Posterior:
 
     @property
     def sojourn(self) -> Array:
-        """Expected length of a visit, (chains, draws, K)."""
-        return 1 / np.maximum(1 - np.diagonal(self.transition, axis1=-2, axis2=-1), 1e-300)
+        """Expected length of a visit, (chains, draws, K); of a state that is never left, the longest that can be told
+        from that."""
+        return 1 / np.maximum(1 - np.diagonal(self.transition, axis1=-2, axis2=-1), NEVER)
 
     @property
     def return_time(self) -> Array:
@@ -121,7 +134,7 @@ class Posterior:
 
         .. math:: 1 / \pi_k (1 - P_{kk})
         """
-        return np.asarray(self.sojourn / np.maximum(self.occupancy, 1e-300))
+        return np.asarray(self.sojourn / np.maximum(self.occupancy, NOWHERE))
 
     @property
     def mean(self) -> Parameters:
@@ -207,27 +220,44 @@ class Posterior:
     def load(cls, path: str | pathlib.Path, family: Any = None) -> "Posterior":
         """A posterior that was saved; ``family`` if it is one of your own.  Nothing in the file is executed."""
         path = pathlib.Path(path)
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder; the name of a file is needed.")
         if not path.is_file():
             raise FileNotFoundError(f"{path} is not there.")
         try:
-            group = read_posterior(path)
-            told = json.loads(group.attrs["rarehmm"])
+            about, arrays = read_posterior(path)
+            told = json.loads(about)
             version = int(told["format"])
         except Exception as error:
-            raise ValueError(f"{path} is not a posterior that rarehmm saved, or is damaged ({error}).") from None
+            raise ValueError(f"{path} is not a posterior that rarehmm saved, or is damaged ({said(error)}).") from None
         if version > FORMAT:
             raise ValueError(f"{path} has format {version}; this version of rarehmm reads up to {FORMAT}. Update it.")
         try:
-            family = restored(told["family"], {**families(), "product": Product}) if family is None else family
+            if family is None:
+                family = restored(told["family"], {**families(), "product": Product}, most=len(arrays))
             emission = tuple(restored(p, vars(all_priors)) for p in told["priors"])
             start = None if told["start"] is None else np.array(told["start"])
             priors = Priors(emission, all_priors.Dirichlet(told["concentration"]))
-            model = Model(family, group.sizes["state"], priors, start, fixed=told.get("fixed") or None)
-            phi = np.stack([group[p.name].values for p in family.parameters], axis=-1)
-            checks = [Check(*c) for c in told["checks"]]
-            return cls(model, phi, group["transition"].values, told["method"], told["why"], checks)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} is damaged, or of a family that is not known here ({error}).") from None
+            model = Model(family, len(arrays["state"]), priors, start, fixed=told.get("fixed") or None)
+            phi = np.stack([arrays[p.name] for p in family.parameters], axis=-1)
+            transition = arrays["transition"]
+            check_draws(family, phi, transition)
+            checks = [Check(str(c[0]), float(c[1]), c[2] is True, *map(str, c[3:])) for c in told["checks"]]
+            return cls(model, phi, transition, str(told["method"]), [str(why) for why in told["why"]], checks)
+        except DAMAGE as error:
+            raise ValueError(f"{path} is damaged, or of a family that is not known here ({said(error)}).") from None
+
+
+def check_draws(family: Any, phi: Array, transition: Array) -> None:
+    """Refuse draws out of a file that no sampler made."""
+    for name, values in (*((p.name, phi[..., i]) for i, p in enumerate(family.parameters)), ("transition", transition)):
+        if values.dtype.kind != "f" or values.size == 0 or not np.isfinite(values).all():
+            raise ValueError(f"{name} holds something else than finite numbers")
+    for i, p in enumerate(family.parameters):
+        if p.support == "positive" and (phi[..., i] <= 0).any():
+            raise ValueError(f"{p.name} is not always positive")
+    if (transition < 0).any() or (np.abs(transition.sum(-1) - 1) > 1e-6).any():
+        raise ValueError("rows of transition are not always probabilities")
 
 
 def as_list(values: Array) -> list[Any]:
@@ -243,11 +273,14 @@ def described(thing: Any) -> list[Any]:
     return [type(thing).__name__, *(float(v) if isinstance(v, float | np.floating) else v for v in thing)]
 
 
-def restored(told: list[Any], known: dict[str, Any]) -> Any:
-    """The family or prior that was described, out of known classes."""
+def restored(told: list[Any], known: dict[str, Any], most: int = 0) -> Any:
+    """The family or prior that was described, out of known classes; of families with a size, which have as many
+    parameters at least, those with ``most`` of these."""
     name, *settings = told
-    settings = [(s[0], restored(s[1], known)) if isinstance(s, list) else s for s in settings]
+    settings = [(s[0], restored(s[1], known, most)) if isinstance(s, list) else s for s in settings]
     classes = {c.__name__: c for c in known.values() if isinstance(c, type) and issubclass(c, tuple)}
     if name not in classes:
         raise ValueError(f"{name} is not among {', '.join(sorted(classes))}; pass family=")
+    if issubclass(classes[name], Sized) and any(isinstance(s, int) and s > most + 1 for s in settings):
+        raise ValueError(f"{name} of {settings} has more parameters than there are in the file")
     return classes[name](*settings)

@@ -51,7 +51,18 @@ class Stream(NamedTuple):
 
     @classmethod
     def from_dict(cls, told: dict[str, Any]) -> "Stream":
-        return cls(None if told["law"] is None else np.array(told["law"], dtype=float), int(told["seen"]))
+        """The stream that was kept with ``to_dict``."""
+        try:
+            law = None if told["law"] is None else np.array(told["law"], dtype=float)
+            seen = check_whole("seen", told["seen"], 0)
+        except (LookupError, OverflowError, TypeError, ValueError) as error:
+            raise ValueError(f"this is no stream that was kept ({error}); begin a new one with None.") from None
+        good = law is None or (law.ndim == 2 and law.size > 0 and (law >= 0).all() and np.allclose(law.sum(1), 1))
+        if not good:
+            raise ValueError(
+                "this is no stream that was kept: its laws are no probabilities; begin a new one with None."
+            )
+        return cls(law, seen)
 
     @property
     def probability(self) -> Array:

@@ -24,6 +24,9 @@ CRISP = 0.8  # mean probability of a state over its own observations that makes 
 STEPS = 30  # of EM, for fits to compare with
 
 
+KINDS = ("common", "rare", "tail", "unsupported", "outlier", "empty", "twin")
+
+
 class Regime(NamedTuple):
     """One state: its share of the observations, how many it expects to have, how long a visit lasts on average, its
     ``kind`` ("common", "rare", "tail", "unsupported", "outlier", "empty" or "twin"), and words for that."""

@@ -47,21 +47,21 @@ def measured(y: Array, bounds: IntArray, level: float) -> dict[str, float]:
 def check_replicas(
     rng: np.random.Generator, model: Model, points: list[Parameters], series: Series, count: int = 50
 ) -> list[Check]:
-    """A check for each thing that is measured, in each column: how many standard deviations of the replicas it is away
-    from their mean; bad if it is far away and beyond all of them."""
+    """A check for each thing that is measured, in each column that is not all missing: how many standard deviations of
+    the replicas it is away from their mean; bad if it is far away and beyond all of them."""
     series = pieces(series, LONG)
     y = series.read(0, len(series))
     missing, bounds = np.isnan(y), series.bounds
-    levels = np.nanquantile(y, 0.99, axis=0)
-    several = y.shape[1] > 1
-    seen = [measured(column, bounds, level) for column, level in zip(y.T, levels, strict=True)]
+    several, there = y.shape[1] > 1, np.flatnonzero(~missing.all(0))
+    levels = np.nanquantile(y[:, there], 0.99, axis=0)
+    seen = [measured(column, bounds, level) for column, level in zip(y[:, there].T, levels, strict=True)]
     drawn: list[list[dict[str, float]]] = [[] for _ in levels]
     for number in range(count):
         copy = replica(rng, model, points[number % len(points)], bounds, missing)
-        for found, column, level in zip(drawn, copy.T, levels, strict=True):
+        for found, column, level in zip(drawn, copy[:, there].T, levels, strict=True):
             found.append(measured(column, bounds, level))
     checks = []
-    for i, (mine, theirs) in enumerate(zip(seen, drawn, strict=True)):
+    for i, mine, theirs in zip(there.tolist(), seen, drawn, strict=True):
         for name, value in mine.items():
             checks.append(compared(name + (f" of column {i}" if several else ""), value, [t[name] for t in theirs]))
     return checks
@@ -69,7 +69,8 @@ def check_replicas(
 
 def compared(name: str, value: float, replicas: list[float]) -> Check:
     low, high, mean = min(replicas), max(replicas), float(np.mean(replicas))
-    away = (value - mean) / max(float(np.std(replicas)), 1e-9 * max(abs(mean), 1e-300))
+    unit = max(float(np.std(replicas)), 1e-9 * max(abs(mean), abs(value)))
+    away = (value - mean) / unit if unit > 0 else 0.0
     good = low <= value <= high or abs(away) < FAR
     words = f"standard deviations away: {value:.4g}, where series of the model have {low:.4g} to {high:.4g}"
     return Check(name, float(away), good, words)

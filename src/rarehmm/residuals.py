@@ -63,8 +63,8 @@ def check_residuals(residuals: Array, bounds: Any) -> list[Check]:
     pairs[bounds[1:-1] - 1] = False  # none across a join
     before, after = residuals[:-1][pairs], residuals[1:][pairs]
     both = ~np.isnan(before) & ~np.isnan(after)
-    together = float(np.corrcoef(before[both], after[both])[0, 1]) if both.sum() > 2 else 0.0
-    sizes = float(np.corrcoef(np.abs(before[both]), np.abs(after[both]))[0, 1]) if both.sum() > 2 else 0.0
+    together = correlation(before[both], after[both])
+    sizes = correlation(np.abs(before[both]), np.abs(after[both]))
     chance = 4 / np.sqrt(max(n, 1))
     spread, shift = float(seen.std()), largest_shift(seen)
     return [
@@ -94,6 +94,13 @@ def check_residuals(residuals: Array, bounds: Any) -> list[Check]:
             "largest mean over a twentieth of the series; large if levels drift: take a baseline away first",
         ),
     ]
+
+
+def correlation(x: Array, y: Array) -> float:
+    """Of pairs (n,); 0 of too few, or of values that are all the same."""
+    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return 0.0
+    return float(np.corrcoef(x, y)[0, 1])
 
 
 def largest_shift(residuals: Array) -> float:

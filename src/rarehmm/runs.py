@@ -24,12 +24,12 @@ from rarehmm.posterior import Posterior
 from rarehmm.prediction import Forecast
 from rarehmm.preparation import Logarithm, detrended, logarithm
 from rarehmm.progress import Watch, progress_line, silent
-from rarehmm.regimes import Regime
+from rarehmm.regimes import KINDS, Regime
 from rarehmm.report import Content, Overview, report
 from rarehmm.residuals import Fit
 from rarehmm.series import Series
 from rarehmm.settings import Settings, from_mapping, read_settings
-from rarehmm.sources import Source
+from rarehmm.sources import Source, said
 from rarehmm.writing import whole_file
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,11 @@ def settings_of(folder: Path) -> Settings:
     """The settings of a run that is there."""
     if not (folder / "settings.yaml").is_file():
         raise ValueError(f"{folder} holds no run: there is no settings.yaml in it.")
-    return from_mapping(read_settings(folder / "settings.yaml"))
+    told = read_settings(folder / "settings.yaml")
+    try:
+        return from_mapping(told)
+    except ValueError as error:
+        raise ValueError(f"{folder / 'settings.yaml'}: {error}") from None
 
 
 def series_of(settings: Settings, shown: bool = False) -> Series:
@@ -151,13 +155,28 @@ def load(folder: Path) -> tuple[Settings, RareHMM]:
         raise ValueError(f"{folder} holds a run that was not finished; go on with: rarehmm resume {folder}")
     posterior = Posterior.load(folder / "posterior.nc")
     try:
-        told = json.loads((folder / "regimes.json").read_text())
-        regimes = [Regime(**one) for one in told]
-    except (OSError, ValueError, TypeError) as error:
-        raise ValueError(f"{folder / 'regimes.json'} is damaged ({error}); fit again.") from None
+        told = json.loads((folder / "regimes.json").read_text(encoding="utf-8"))
+        regimes = [regime_of(k, one) for k, one in enumerate(told)]
+        if len(regimes) != posterior.model.n_states:
+            raise ValueError(f"{len(regimes)} regimes of {posterior.model.n_states} states")
+    except (OSError, RecursionError, TypeError, ValueError) as error:
+        raise ValueError(f"{folder / 'regimes.json'} is damaged ({said(error)}); fit again.") from None
     hmm = RareHMM.of(posterior, regimes)
     hmm.set_params(random_state=settings.seed, n_jobs=settings.threads, rare_share=settings.rare_share)
     return settings, hmm
+
+
+def regime_of(state: int, told: dict[str, Any]) -> Regime:
+    """What was kept of a state."""
+    one = Regime(**told)
+    numbers = one.share, one.observations, one.sojourn
+    if (
+        one.state != state
+        or one.kind not in KINDS
+        or not all(type(x) in (int, float) and 0 <= x < np.inf for x in numbers)
+    ):
+        raise ValueError(f"state {state} is {one}")
+    return one._replace(words=str(one.words))
 
 
 # ---------------------------------------------------------------- parts

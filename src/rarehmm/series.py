@@ -24,6 +24,7 @@ R = TypeVar("R")
 LARGEST = 1e150  # squares must not overflow
 STRETCH = 1 << 18  # rows read together
 SAMPLE, PIECES = 1 << 16, 16  # rows by which columns are compared, and in how many pieces
+MOST = 1e15  # of counts: larger ones are not whole to the last digit
 LOOK = 1 << 15  # rows looked at together while checking: what is made of them stays in the cache of a core
 
 
@@ -49,14 +50,14 @@ def _angle(y: Array) -> BoolArray:
     return np.asarray(np.abs(y) <= math.pi + 1e-6)  # pi in single precision is larger
 
 
-def _whole(y: Array, high: float = math.inf) -> BoolArray:
+def _whole(y: Array, high: float = MOST) -> BoolArray:
     return np.asarray((y >= 0) & (y <= high) & (y == np.floor(y)))
 
 
 REALS = Domain(_anything, "real numbers")
 POSITIVE = Domain(_positive, "positive numbers", 0.0)
 ANGLES = Domain(_angle, "angles in radians from -pi to pi (np.angle(np.exp(1j * y)) has them)", -math.pi, math.pi)
-COUNTS = Domain(_whole, "whole numbers from 0", 0.0, whole=True)
+COUNTS = Domain(_whole, f"whole numbers from 0 to {MOST:g}", 0.0, whole=True)
 
 
 @cache

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import re
+import reprlib
 import types
 import typing
 from dataclasses import dataclass, field
@@ -89,7 +90,7 @@ def check(name: str, value: Any, kind: Any, least: int | None) -> None:
     if not good:
         words = {int: "a whole number", float: "a number", str: "text", bool: "true or false", list: "a list of names"}
         wanted = " or ".join(words.get(option, "nothing") for option in plain)
-        raise ValueError(f"{name} is {value!r}; {wanted} is needed.")
+        raise ValueError(f"{name} is {reprlib.repr(value)}; {wanted} is needed.")
     if least is not None and value is not None and value < least:
         raise ValueError(f"{name} is {value}; it must be {least} at least.")
 
@@ -101,7 +102,7 @@ def from_mapping(told: dict[str, Any]) -> Settings:
         if name not in known:
             close = difflib.get_close_matches(str(name), known, 1)
             hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}."
-            raise ValueError(f"there is no setting {name!r}. {hint}")
+            raise ValueError(f"there is no setting {reprlib.repr(name)}. {hint}")
     if not told.get("file"):
         raise ValueError("no file is named; give one, or 'file' in the settings.")
     return Settings(**told)
@@ -113,7 +114,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         told = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} cannot be read: {error}.") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, AttributeError, LookupError, RecursionError) as error:  # of odd tags, depths
         raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(told, dict):
         raise ValueError(f"{path} holds no settings; a line each is needed, such as 'states: 4'.")

@@ -86,7 +86,7 @@ def test_learning(y, words):
     ("y", "words"),
     [
         ([0, 3, -1], "y[2] is -1; Poisson takes whole numbers from 0"),
-        ([0, 2.5, np.nan], "y[1] is 2.5; Poisson takes whole numbers from 0. Mark gaps with NaN"),
+        ([0, 2.5, np.nan], "y[1] is 2.5; Poisson takes whole numbers from 0 to 1e+15. Mark gaps with NaN"),
         ([[1, 2], [3, 4]], "y has 2 columns and Poisson takes 1"),
     ],
 )
