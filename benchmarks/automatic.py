@@ -6,7 +6,6 @@
 import json
 import os
 import pathlib
-import platform
 import tempfile
 import time
 from typing import NamedTuple
@@ -16,6 +15,7 @@ os.sched_setaffinity(0, {min(CORES)})
 os.environ["NUMBA_CACHE_DIR"] = tempfile.mkdtemp()
 
 import numpy as np
+from machine import cpu
 from scipy.special import gammaln
 
 import rarehmm as rh
@@ -59,11 +59,6 @@ CASES = {
     "Student-t": (rh.StudentT(5.0), Student, student, {"mean": [-20, 0, 20], "scale2": 1}),
     "gamma": (rh.GammaEmission(), Waiting, waiting, {"mean": [1, 10, 50], "shape": [1, 3, 5]}),
 }
-
-
-def cpu():
-    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def timed(function):

@@ -136,8 +136,8 @@ def fill(folder: Path, settings: Settings, hmm: RareHMM, series: Series, watch: 
     ahead = hmm.forecast(series, settings.horizon)
     watch("is the model right?", 0, 0)
     found = Found(hmm, table, ahead, hmm.check(series))
-    write(folder / "events.csv", table.to_csv(index=False))
-    write(folder / "forecast.csv", forecast_table(ahead).to_csv(index=False))
+    write(folder / "events.csv", as_csv(table))
+    write(folder / "forecast.csv", as_csv(forecast_table(ahead)))
     write(folder / "diagnosis.json", json.dumps(diagnosis(found), indent=1))
     watch("report", 0, 0)
     title = f"{', '.join(settings.column) or 'series'} of {', '.join(Path(f).name for f in settings.files)}"
@@ -214,7 +214,12 @@ def versions() -> dict[str, str]:
     return {**libraries, "Python": platform.python_version()}
 
 
+def as_csv(table: pd.DataFrame) -> str:
+    """A table as text, with the same ends of lines on every system."""
+    return table.to_csv(index=False, lineterminator="\n")
+
+
 def write(path: Path, text: str) -> None:
-    """A file of text as a whole, or not at all."""
+    """A file of text as a whole, or not at all; the same bytes on every system."""
     with whole_file(path) as name:
-        name.write_text(text, encoding="utf-8")
+        name.write_text(text, encoding="utf-8", newline="\n")

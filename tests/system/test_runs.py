@@ -4,7 +4,6 @@ import gzip
 import json
 import os
 import pathlib
-import resource
 import signal
 import subprocess
 import sys
@@ -150,6 +149,8 @@ def test_a_wrong_column_lists_those_there_are(finished, tmp_path):
 
 
 def test_a_full_disk_leaves_nothing_half_written(finished, tmp_path):
+    resource = pytest.importorskip("resource", reason="limits of the size of files are Unix's")
+
     def small():
         resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
 

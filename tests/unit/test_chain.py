@@ -8,6 +8,7 @@ import rarehmm as rh
 from rarehmm.chains import DivergedError, gradient_estimates, run
 from rarehmm.designs import Design, pooled
 from rarehmm.designs.uniform import uniform
+from rarehmm.dispatch import KERNELS
 from rarehmm.gradients import changes, freeze, frozen_gradient, window_gradients
 from rarehmm.mode import Mode
 from rarehmm.pool import Pool
@@ -398,3 +399,13 @@ def test_rows_are_pooled_to_share_windows():
         Pool(model, series, windows, design, 2, separate=False)
     pool = Pool(model, series, windows, pooled(design), 2)
     assert gradient_estimates(np.random.default_rng(0), model, pool, theta, 7).shape == (7, model.size)
+
+
+@pytest.mark.jit
+def test_kernels_are_compiled_once_for_their_arguments():
+    """A literal of the caller would be a type of its own, and the largest kernel be compiled a second time."""
+    model, series, windows, theta = setting(rh.Gaussian())
+    run(np.random.default_rng(0), Baoab(1e-3), model, Pool(model, series, windows, uniform(windows), 1), theta, 2)
+    kinds = [str(kind) for one in KERNELS for signature in one.signatures for kind in signature]
+    assert kinds
+    assert not [kind for kind in kinds if "Literal" in kind]

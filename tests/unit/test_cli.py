@@ -94,3 +94,10 @@ def test_a_trend_is_taken_from_all_of_a_file(flux):
     ]
     np.testing.assert_allclose(made[0].read(0, 3000), made[1].read(0, 3000))
     assert made[1].stamp(2999) == made[0].stamp(2999)
+
+
+def test_tables_end_their_lines_the_same_way_on_every_system(tmp_path, monkeypatch):
+    """pandas takes the system's way, and a file of text would translate it once more."""
+    monkeypatch.setattr("os.linesep", "\r\n")
+    runs.write(tmp_path / "table.csv", runs.as_csv(pd.DataFrame({"start": [1, 2]})))
+    assert (tmp_path / "table.csv").read_bytes() == b"start\n1\n2\n"

@@ -170,7 +170,7 @@ def forecast(folder: Folder, file: Other = None, horizon: Annotated[int | None, 
 
 
 def print_table(table: pd.DataFrame, as_json: bool) -> None:
-    print(table.to_json(orient="records", date_format="iso") if as_json else table.to_csv(index=False), end="")
+    print(table.to_json(orient="records", date_format="iso") if as_json else runs.as_csv(table), end="")
 
 
 @app.command()
@@ -200,7 +200,7 @@ def simulate(
     columns = y.reshape(size, -1)
     names = ["y"] if columns.shape[1] == 1 else [f"y{i}" for i in range(columns.shape[1])]
     table = pd.DataFrame(columns, columns=names).assign(state=states)
-    runs.write(out, table.to_csv(index=False))
+    runs.write(out, runs.as_csv(table))
     console.print(f"{size:,} observations: {out}", soft_wrap=True)
 
 

@@ -368,7 +368,8 @@ def run_chain(sampler, family, target, gathered, sets, noise, position, memory, 
     """
     theta, gradient = room.vectors
     factor, bounds, growth, whitened = target.factor, target.bounds, target.growth, target.whitened
-    d, at, free = len(position), 0, target.free
+    d, free = len(position), target.free
+    at = np.int64(0)  # a bare 0 is a literal at first, for which numba would compile ``estimate`` once more
     for i in range(len(theta)):
         theta[i] = target.vector[i]
     locate(target, position, theta)

@@ -56,8 +56,9 @@ def write(name: str, title: str, outcome: Outcome, folder: Path, quick: bool) ->
     """``folder/name.md``, ``.json`` and ``.png``."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.{kind}" for kind in ("md", "json", "png")]
-    paths[0].write_text(markdown(name, title, outcome, quick))
-    paths[1].write_text(json.dumps(outcome.numbers, indent=1, default=_plain, allow_nan=True) + "\n")
+    paths[0].write_text(markdown(name, title, outcome, quick), encoding="utf-8")
+    numbers = json.dumps(outcome.numbers, indent=1, default=_plain, allow_nan=True)
+    paths[1].write_text(numbers + "\n", encoding="utf-8")
     outcome.figure.savefig(paths[2], dpi=110)
     return paths
 

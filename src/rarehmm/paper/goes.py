@@ -49,7 +49,7 @@ def read_csv(path: str | pathlib.Path) -> tuple[Times, Array]:
     """
     path = pathlib.Path(path)
     try:
-        with gzip.open(path, "rt") if path.suffix == ".gz" else open(path) as file:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
             columns = _columns(file, path)
             rows = [line for line in file if line.strip()]
     except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
