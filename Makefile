@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.cache/numba
 export RAREHMM_DATA ?= $(CURDIR)/../shared/data
 
-.PHONY: help demo test lint types unit nojit reproduce bench columns calibrate finding detection cost comparison automatic bench-long docs screenshots clean
+.PHONY: help demo test lint types unit nojit packaged reproduce bench columns calibrate finding detection cost comparison automatic bench-long docs screenshots clean
 
 help:  ## show these lines
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -37,6 +37,9 @@ unit: $(VENV)/ready
 
 nojit: $(VENV)/ready  ## the same tests on small inputs without the compiler, with line coverage of src
 	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -n auto --dist loadfile -m "not jit" --cov --cov-report=term-missing:skip-covered
+
+packaged:  ## the wheel in empty environments, with the newest and the lowest versions of what it needs (seven minutes)
+	$(PYTHON) tests/packaged.py
 
 reproduce: $(VENV)/ready  ## the paper's tables and figures, in full, to the folder reproduction
 	$(BIN)/rarehmm reproduce all
