@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.cache/numba
 export RAREHMM_DATA ?= $(CURDIR)/../shared/data
 
-.PHONY: help demo test lint types unit nojit nightly reproduce bench columns calibrate finding detection comparison automatic bench-long docs screenshots clean
+.PHONY: help demo test lint types unit nojit nightly packaged reproduce bench columns calibrate finding detection comparison automatic bench-long docs screenshots clean
 
 help:  ## show these lines
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,6 +41,9 @@ nojit: $(VENV)/ready  ## the same tests on small inputs without the compiler, wi
 
 nightly: $(VENV)/ready  ## hostile input, more than 10,000 cases of all families and methods, others each time (hours)
 	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -n auto -o faulthandler_timeout=14400 tests/system/test_hostile.py tests/system/test_damaged.py
+
+packaged:  ## the wheel in empty environments, with the newest and the lowest versions of what it needs (seven minutes)
+	$(PYTHON) tests/packaged.py
 
 reproduce: $(VENV)/ready  ## the paper's tables and figures, in full, to the folder reproduction
 	$(BIN)/rarehmm reproduce all

@@ -3,6 +3,7 @@ says where it is damaged."""
 
 import json
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -485,5 +486,5 @@ def test_time_goes_on(tmp_path, monkeypatch):
     with pytest.raises(ReadError, match=r"'t' is missing in 1 rows"):
         open_source(gone, ["y"], "t").index.check_order()
     write_parquet(tmp_path / "3.parquet", {"t": TIMES[:2], "y": [1.0, 2.0]})
-    with pytest.raises(ValueError, match=r"'t' is datetime64\[us\] in .*3\.parquet.* and int64"):
+    with pytest.raises(ValueError, match=rf"'t' is {re.escape(str(TIMES.dtype))} in .*3\.parquet.* and int64"):
         open_source([tmp_path / "1.parquet", tmp_path / "3.parquet"], ["y"], "t")
