@@ -82,4 +82,4 @@ comparison: $(VENV)/bench  ## is the rare state found by peers, over 20 seeds (h
 	$(BIN)/python benchmarks/comparison.py
 
 clean:  ## remove everything that make built
-	rm -rf $(VENV) .cache .coverage .mypy_cache .ruff_cache .pytest_cache rarehmm-demo reproduction site docs/reproduction/*.json
+	rm -rf $(VENV) .cache .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis rarehmm-demo reproduction site docs/reproduction/*.json
