@@ -1,16 +1,25 @@
 """The commands in this process, on small inputs."""
 
+import io
 import json
+import re
+import runpy
+import shutil
+import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+import typer
 import xarray as xr
 import yaml
 from typer.testing import CliRunner
 
 from rarehmm import cli, runs
-from rarehmm.cli import kernels
+from rarehmm.checks import InterruptedWarning
+from rarehmm.cli import kernels, watching
+from rarehmm.cli.app import run
 
 
 def invoke(*args):
@@ -96,8 +105,267 @@ def test_a_trend_is_taken_from_all_of_a_file(flux):
     assert made[1].stamp(2999) == made[0].stamp(2999)
 
 
+def test_a_logarithm_is_taken_of_files_that_stay_where_they_are(flux):
+    told = {"file": [str(flux / "1.parquet"), str(flux / "2.parquet")], "column": ["flux"], "log": True}
+    y = pd.read_csv(flux / "flux.csv")["flux"]
+    np.testing.assert_allclose(runs.series_of(runs.from_mapping(told)).read(1000, 2000)[:, 0], np.log(y[1000:2000]))
+
+
 def test_tables_end_their_lines_the_same_way_on_every_system(tmp_path, monkeypatch):
     """pandas takes the system's way, and a file of text would translate it once more."""
     monkeypatch.setattr("os.linesep", "\r\n")
     runs.write(tmp_path / "table.csv", runs.as_csv(pd.DataFrame({"start": [1, 2]})))
     assert (tmp_path / "table.csv").read_bytes() == b"start\n1\n2\n"
+
+
+# ---------------------------------------------------------------- runs, from files to reports
+def told(capsys, *args, code=0):
+    """What a command prints; without the escapes and breaks of a terminal."""
+    assert run([*map(str, args)]) == code
+    said = capsys.readouterr()
+    return said.out, " ".join(said.err.split())
+
+
+def small(events=((100, 107), (220, 225)), size=300):
+    y = np.exp(np.random.default_rng(0).normal(0, 0.3, size))
+    for first, last in events:
+        y[first:last] *= 30
+    times = pd.date_range("2026-01-01", periods=size, freq="min")
+    return pd.DataFrame({"time": times, "flux": y, "other": np.arange(size, dtype=float)})
+
+
+OPTIONS = ["--column", "flux", "--time", "time", "--states", "2", "--log", "--method", "map"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A folder with a file and a run."""
+    folder = tmp_path_factory.mktemp("small")
+    small().to_csv(folder / "flux.csv", index=False)
+    out = invoke("fit", str(folder / "flux.csv"), *OPTIONS, "--out", str(folder / "run"))
+    assert "States: mean and 90 % interval" in out
+    assert "The longest of 2 rare events" in out
+    assert f"report: {folder / 'run' / 'report.html'}" in out
+    return folder
+
+
+@pytest.fixture
+def known(finished, monkeypatch):
+    """Fits find at once what the run has found."""
+    _, hmm = runs.load(finished / "run")
+    monkeypatch.setattr(runs.RareHMM, "fit", lambda self, series: vars(self).update(vars(hmm)))
+
+
+def test_a_run_holds_what_was_found(finished):
+    assert sorted(p.name for p in (finished / "run").iterdir()) == sorted(runs.OWN)
+    events = pd.read_csv(finished / "run" / "events.csv")
+    assert events["start"].tolist() == ["2026-01-01 01:40:00", "2026-01-01 03:40:00"]
+    assert events["duration"].tolist() == [7, 5]
+    assert json.loads((finished / "run" / "diagnosis.json").read_text())["method"] == "map"
+    assert yaml.safe_load((finished / "run" / "settings.yaml").read_text())["log"] is True
+    assert "300 observations" in (finished / "run" / "log.txt").read_text()
+
+
+def test_events_of_a_run_and_of_another_file(finished, tmp_path, capsys):
+    out, _ = told(capsys, "events", finished / "run")
+    assert out == (finished / "run" / "events.csv").read_text()
+    small(events=((60, 70), (180, 190), (240, 250))).to_csv(tmp_path / "other.csv", index=False)
+    out, _ = told(capsys, "events", finished / "run", tmp_path / "other.csv", "--causal", "--json")
+    assert [row["start"][11:16] for row in json.loads(out)] == ["01:00", "03:00", "04:00"]
+
+
+def test_a_forecast_ends_at_its_horizon(finished, capsys):
+    kept = pd.read_csv(finished / "run" / "forecast.csv")
+    assert len(kept) == 100
+    assert kept["probability"].is_monotonic_increasing
+    rows = json.loads(told(capsys, "forecast", finished / "run", "--horizon", "3", "--json")[0])
+    assert [row["steps"] for row in rows] == [1, 2, 3]
+    assert rows[2]["probability"] == pytest.approx(kept["probability"][2], rel=1e-6)
+    assert told(capsys, "forecast", finished / "run")[0].count("\n") == 101
+
+
+def test_a_report_is_written_again(finished, capsys):
+    page = finished / "run" / "report.html"
+    before = without_marks(page)
+    page.unlink()
+    assert str(page) in told(capsys, "report", finished / "run")[0]
+    assert without_marks(page) == before
+
+
+def without_marks(page):
+    """A report without the names that Matplotlib draws by lot for parts of a picture."""
+    return re.sub("[mp][0-9a-f]{10}", "", page.read_text())
+
+
+def test_what_is_simulated_looks_like_the_run(finished, tmp_path, capsys):
+    out, _ = told(capsys, "simulate", finished / "run", "--size", "300", "--out", tmp_path / "y.csv")
+    assert "300 observations" in out
+    table = pd.read_csv(tmp_path / "y.csv")
+    assert list(table) == ["y", "state"]
+    assert len(table) == 300
+    assert table["y"][table["state"] == 0].mean() == pytest.approx(0, abs=0.1)
+    _, err = told(capsys, "simulate", "--out", tmp_path / "y.csv", code=1)
+    assert "is there already; choose another name with --out" in err
+    told(capsys, "simulate", "--size", "200", "--out", tmp_path / "paper.csv")
+    paper = pd.read_csv(tmp_path / "paper.csv")
+    assert np.abs(paper["y"] - 20 * (paper["state"] - 1)).max() < 5  # means of -20, 0 and 20
+
+
+def test_a_stream_is_watched(finished, capsys, monkeypatch):
+    monkeypatch.setattr(watching, "SIMULATED", 500)
+    y = [0.1] * 10 + [3.4] * 5 + [0.0] * 5
+    lines = [str(v) for v in y]
+    lines[5] = ""  # a missing observation
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines) + "\n"))
+    out, err = told(capsys, "watch", finished / "run")
+    assert [line.split(":")[0] for line in out.splitlines()] == ["alarm at 11", "over at 16"]
+    assert "of 100,000 observations raise an alarm without reason" in err
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
+    out, _ = told(capsys, "watch", finished / "run", "--json")
+    alarms = [json.loads(line) for line in out.splitlines()]
+    assert [(a["row"], a["what"]) for a in alarms] == [(11, "alarm"), (16, "over")]
+    assert alarms[0]["probability"] >= 0.9 > alarms[1]["probability"]
+    for text, words in (
+        ("1.0\nx\n", "line 2 is 'x', which is no number"),
+        ("1,2\n", "line 1 has 2 values; 1 are needed"),
+    ):
+        monkeypatch.setattr("sys.stdin", io.StringIO(text))
+        assert words in told(capsys, "watch", finished / "run", code=1)[1]
+
+
+def test_nothing_rare_is_said(finished, tmp_path, capsys):
+    command = ["fit", finished / "flux.csv", *OPTIONS, "--states", "1", "--out", tmp_path / "run"]
+    assert "no rare events" in told(capsys, *command)[0]
+    assert "None." in (tmp_path / "run" / "report.html").read_text()
+    assert (tmp_path / "run" / "events.csv").read_text().count("\n") == 1
+    assert "there is nothing to watch for" in told(capsys, "watch", tmp_path / "run", code=1)[1]
+
+
+def test_settings_from_a_file_and_options_before_it(finished, known, tmp_path, capsys):
+    settings = tmp_path / "s.yaml"
+    settings.write_text(f"file: {finished / 'flux.csv'}\ncolumn: [flux]\nlog: true\nstates: 3\nmethod: map\n")
+    out, _ = told(capsys, "fit", "--settings", settings, "--states", "2", "--out", tmp_path / "run", "--json")
+    assert json.loads(out)["method"] == "map"
+    kept = yaml.safe_load((tmp_path / "run" / "settings.yaml").read_text())
+    assert (kept["states"], kept["log"]) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("file: x.csv\nstats: 2\n", "there is no setting 'stats'. Did you mean 'states'?"),
+        ("file: x.csv\nqqqq: 2\n", "there is no setting 'qqqq'. There are file, column, time"),
+        ("file: x.csv\nstates: two\n", "states is 'two'; a whole number is needed."),
+        ("file: x.csv\nstates: 0\n", "states is 0; it must be 1 at least."),
+        ("file: x.csv\nthreads: many\n", "threads is 'many'; a whole number or nothing is needed."),
+        ("file: x.csv\ncolumn: [1]\n", "column is [1]; a list of names is needed."),
+        ("file: x.csv\nrare_share: 2\n", "rare_share is 2; it must lie between 0 and 1."),
+        ("file: x.csv\ndetrend: spline\n", "detrend is 'spline'; it must be such as spline:200"),
+        ("file: x.csv\nmethod: gibs\n", "Did you mean 'gibbs'?"),
+        ("states: 2\n", "no file is named; give one, or 'file' in the settings."),
+        ("- a\n", "holds no settings; a line each is needed, such as 'states: 4'."),
+        ("!!python/object/apply:os.system ['echo']", "is no YAML"),
+        (None, "cannot be read"),
+    ],
+)
+def test_wrong_settings_are_named_in_one_line(tmp_path, capsys, text, words):
+    if text is not None:
+        (tmp_path / "s.yaml").write_text(text)
+    _, err = told(capsys, "fit", "--settings", tmp_path / "s.yaml", "--out", tmp_path / "run", code=1)
+    assert err.startswith("error: ")
+    assert words in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_errors_are_one_line_and_usage_is_told_apart(finished, capsys):
+    _, err = told(capsys, "fit", finished / "flux.csv", "--column", "flus", code=1)
+    assert err.startswith("error: ")
+    assert "no column 'flus'; it has time, flux, other. Did you mean 'flux'?" in err
+    assert "Traceback" in told(capsys, "--debug", "fit", finished / "flux.csv", "--column", "x", code=1)[1]
+    assert "Usage" in told(capsys, "fit", "--statess", "3", code=2)[1]
+    out, _ = told(capsys, "--help")
+    assert "3 done but not to be trusted" in " ".join(out.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("start", ["main", "module"])
+def test_the_program_leaves_with_the_code_of_its_command(start, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("sys.argv", ["rarehmm", "events", str(tmp_path)])
+    with pytest.raises(SystemExit) as left:
+        cli.main() if start == "main" else runpy.run_module("rarehmm", run_name="__main__")
+    assert left.value.code == 1
+    assert "holds no run: there is no settings.yaml in it." in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("left", "code"),
+    [(typer.Exit(4), 4), (typer.Abort(), 130), (KeyboardInterrupt(), 130)],
+    ids=["exit", "abort", "^C"],
+)
+def test_however_a_command_is_left_there_is_a_code(monkeypatch, capsys, left, code):
+    """Versions of typer raise or return."""
+
+    def main(*args, **more):
+        raise left
+
+    monkeypatch.setattr("typer.main.get_command", lambda app: SimpleNamespace(main=main))
+    assert told(capsys, code=code) == ("", "interrupted" if code == 130 else "")
+
+
+def test_a_run_that_is_interrupted_is_taken_up_again(finished, tmp_path, capsys, monkeypatch):
+    def interrupted(self, series):
+        warnings.warn("a word for the log", UserWarning, stacklevel=1)
+        warnings.warn("half of it", InterruptedWarning, stacklevel=1)
+
+    whole = runs.RareHMM.fit
+    monkeypatch.setattr(runs.RareHMM, "fit", interrupted)
+    folder = tmp_path / "run"
+    command = ["fit", finished / "flux.csv", *OPTIONS, "--out", folder]
+    out, _ = told(capsys, *command, code=130)
+    assert f"interrupted; go on with: rarehmm resume {folder}" in out.replace("\n", "")
+    assert sorted(p.name for p in folder.iterdir()) == ["log.txt", "settings.yaml"]
+    assert "WARNING a word for the log" in (folder / "log.txt").read_text()
+    assert "was not finished; go on with: rarehmm resume" in told(capsys, "events", folder, code=1)[1]
+    monkeypatch.setattr(runs.RareHMM, "fit", whole)
+    assert told(capsys, "resume", folder, "--quiet") == ("", "")
+    for name in ("events.csv", "forecast.csv", "regimes.json"):
+        assert (folder / name).read_text() == (finished / "run" / name).read_text()
+    assert "is finished; see" in told(capsys, "resume", folder, code=1)[1]
+
+
+def test_a_posterior_that_is_not_to_be_trusted_has_a_code_of_its_own(finished, known, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(runs.Found, "good", property(lambda self: False))
+    told(capsys, "fit", finished / "flux.csv", *OPTIONS, "--quiet", "--out", tmp_path / "run", code=3)
+    assert json.loads((tmp_path / "run" / "diagnosis.json").read_text())["trusted"] is False
+
+
+def test_a_run_is_not_written_over_unless_forced(finished, known, tmp_path, capsys):
+    command = ["fit", finished / "flux.csv", *OPTIONS, "--quiet", "--out"]
+    assert "already holds a run; use another folder, or --force" in told(capsys, *command, finished / "run", code=1)[1]
+    (tmp_path / "notes.txt").write_text("mine")
+    assert "already holds files" in told(capsys, *command, tmp_path, code=1)[1]
+    assert "is a file; the name of a folder is needed" in told(capsys, *command, tmp_path / "notes.txt", code=1)[1]
+    told(capsys, *command, tmp_path, "--force")
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert (tmp_path / "events.csv").read_text() == (finished / "run" / "events.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("regimes.json", "[", "regimes.json is damaged"),
+        ("regimes.json", "[]", "regimes.json is damaged (0 regimes of 2 states); fit again."),
+        ("settings.yaml", "file: x.csv\nstates: two\n", "settings.yaml: states is 'two'"),
+    ],
+)
+def test_a_damaged_run_is_named(finished, tmp_path, capsys, name, text, words):
+    shutil.copytree(finished / "run", tmp_path / "run")
+    (tmp_path / "run" / name).write_text(text)
+    assert words in told(capsys, "events", tmp_path / "run", code=1)[1]
+
+
+def test_a_state_that_is_not_what_it_should_be_is_refused(finished, tmp_path, capsys):
+    shutil.copytree(finished / "run", tmp_path / "run")
+    kept = json.loads((tmp_path / "run" / "regimes.json").read_text())
+    kept[1]["kind"] = "odd"
+    (tmp_path / "run" / "regimes.json").write_text(json.dumps(kept))
+    assert "is damaged (state 1 is Regime(" in told(capsys, "events", tmp_path / "run", code=1)[1]

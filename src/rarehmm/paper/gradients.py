@@ -22,6 +22,7 @@ MINUTES = 1
 DATA = None
 RARE = 2  # component of theta: the mean of the third state
 REPEATS, DISTANCES = 1000, (0, 1, 2, 3)
+QUICK, FULL = ((10_000,), 2), ((10_000, 50_000, 100_000), 10)  # lengths T, and data sets of each
 PAPER = {  # (L, T): TASS, single, uniform at 0, 1, 2, 3 standard deviations
     (2, 10_000): ((49, 59, 1700), (49, 81, 1700), (49, 120, 1700), (49, 160, 1700)),
     (2, 100_000): ((480, 670, 1700), (480, 910, 1700), (480, 1300, 1700), (480, 1900, 1700)),
@@ -33,7 +34,7 @@ NAMES = ("TASS, counts", "TASS, eta .1", "TASS, as printed", "single", "uniform"
 
 def reproduce(settings: Settings) -> Outcome:
     rng = np.random.default_rng(46)
-    lengths, sets = ((10_000,), 2) if settings.quick else ((10_000, 50_000, 100_000), 10)
+    lengths, sets = QUICK if settings.quick else FULL
     tables, numbers, done = [], {}, 0
     for half_width in (2, 12):
         for T in lengths:

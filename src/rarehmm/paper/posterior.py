@@ -1,7 +1,7 @@
 """Section 4.5: the posterior of the means beside methods that use all data, and beside exact Gibbs sampling."""
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import gaussian_kde, norm
@@ -37,11 +37,24 @@ GIBBS, TASS, PRINTED, UNIFORM = "Gibbs", "TASS, counts", "TASS, as printed", "un
 LANGEVIN, VARIATIONAL = "full-data Langevin", "variational Bayes (hmmlearn)"
 
 
+class Size(NamedTuple):
+    """Observations; draws, after how many that are left out, of chains on windows, of full-data Langevin dynamics, and
+    of Gibbs sampling."""
+
+    T: int
+    burn: int
+    draws: int
+    full_burn: int
+    full: int
+    exact_burn: int
+    exact: int
+
+
+QUICK, FULL = Size(20_000, 200, 1_000, 50, 200, 50, 200), Size(100_000, 5_000, 25_000, 500, 5_000, 200, 3_000)
+
+
 def reproduce(settings: Settings) -> Outcome:
-    T = 20_000 if settings.quick else 100_000
-    burn, draws, full_burn, full, exact_burn, exact = (
-        (200, 1000, 50, 200, 50, 200) if settings.quick else (5000, 25_000, 500, 5000, 200, 3000)
-    )
+    T, burn, draws, full_burn, full, exact_burn, exact = QUICK if settings.quick else FULL
     rng = np.random.default_rng(45)
     data, model = simulated(rng, SINGLE_RARE, [-20.0, 0.0, 20.0], T), paper_model(3)
     series, parts = data.train, Parts(settings.watch, 6)

@@ -25,10 +25,11 @@ MINUTES = 1
 DATA = None
 TRANSITION = np.array([[0.9, 0.1], [0.15, 0.85]])  # two states one standard deviation apart: buffers matter
 BUFFERS, HALF_WIDTHS, SIZES = (1, 2, 4, 6, 8, 12, 16, 20), (2, 4, 7, 12, 24), (16, 64, 160, 320)
+QUICK, FULL, TIMED = (5_000, 200), (100_000, 2_000), 400  # T and estimates of an error; estimates that are timed
 
 
 def reproduce(settings: Settings) -> Outcome:
-    T = 5_000 if settings.quick else 100_000
+    T, repeats = QUICK if settings.quick else FULL
     family = Gaussian()
     model = Model(family, 2, paper_priors(family))
     truth = model.parameters(TRANSITION, mean=[0.0, 1.0], variance=1.0)
@@ -47,7 +48,7 @@ def reproduce(settings: Settings) -> Outcome:
     error = np.empty((len(HALF_WIDTHS), 2))  # root mean square, relative: exactly, and from draws of 16 windows
     for i, L in enumerate(HALF_WIDTHS):
         windows = Windows(series, L, 20)
-        error[i] = errors(model, theta, series, windows, 200 if settings.quick else 2000) / np.linalg.norm(exact)
+        error[i] = errors(model, theta, series, windows, repeats) / np.linalg.norm(exact)
         settings.watch(len(BUFFERS) + i + 1, len(BUFFERS) + len(HALF_WIDTHS) + len(SIZES))
     length = slope(np.log(HALF_WIDTHS), 2 * np.log(error[:, 0]))
 
@@ -111,8 +112,8 @@ def cost(model: Model, theta: Array, series: Series, windows: Windows, S: int) -
     pool, best = Pool(model, series, windows, uniform(windows), S), math.inf
     for seed in range(4):
         begin = time.perf_counter()
-        gradient_estimates(np.random.default_rng(seed), model, pool, theta, 400)
-        best = min(best, (time.perf_counter() - begin) / 400)
+        gradient_estimates(np.random.default_rng(seed), model, pool, theta, TIMED)
+        best = min(best, (time.perf_counter() - begin) / TIMED)
     return best
 
 

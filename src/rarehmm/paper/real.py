@@ -20,6 +20,7 @@ from rarehmm.windows import Windows
 
 STATES, KEPT = 4, 100  # K, and draws kept of each chain
 SHOWN = (KEPT * 4 // 5, KEPT * 9 // 10, KEPT)  # draws 4000, 4500 and 5000 of 5000, as counted among those kept
+QUICK, FULL = (500, 2, 20), (5_000, 4, 500)  # iterations of a chain, chains from each kind of start, EM steps
 STEADY = 0.5  # epsilon n / s^2 of the common means in section 4.1
 BOTH = ("uniform", "targeted")
 
@@ -98,7 +99,7 @@ class Comparison(NamedTuple):
 
 def iterations(settings: Settings) -> tuple[int, int]:
     """Iterations of a chain, and chains from each kind of start."""
-    return (500, 2) if settings.quick else (5_000, 4)
+    return (QUICK if settings.quick else FULL)[:2]
 
 
 def training(study: Study, half_width: int, buffer: int) -> Training:
@@ -147,9 +148,9 @@ def spread(values: Sequence[float]) -> str:
 def compare(settings: Settings, study: Study, cell: Cell, paper: dict[str, float]) -> Comparison:
     """Chains of every design at both steps and from both kinds of start, beside the paper's densities."""
     (half_width, buffer, size), rng = cell, np.random.default_rng(51)
-    t, (steps, count) = training(study, half_width, buffer), iterations(settings)
+    t, (steps, count, climbs) = training(study, half_width, buffer), QUICK if settings.quick else FULL
     epsilons = both_steps(study, t.estimate)
-    top = climb(t.model, study.train, t.estimate, steps=20 if settings.quick else 500, tolerance=1.0)
+    top = climb(t.model, study.train, t.estimate, steps=climbs, tolerance=1.0)
     starts = np.tile(t.model.pack(t.estimate), (count, 1)), random_starts(rng, t.model, count)
     parts, arms = Parts(settings.watch, 4 * len(NAMES)), {}
     for epsilon in epsilons:

@@ -17,6 +17,7 @@ TITLE = "Section 5.2: sleep cycles"
 MINUTES = 1
 DATA = "dreams_spindles"
 RATE = 200  # samples a second
+CELL = 2, 10, 5  # L, B, S
 QUICK = 60_000  # samples of each excerpt of about 360,000
 PAPER = {  # appendix B: (L, B, S)
     (2, 5, 2): {"uniform": -2.02, "targeted": -2.00}, (2, 5, 5): {"uniform": -1.94, "targeted": -1.85},
@@ -27,14 +28,14 @@ PAPER = {  # appendix B: (L, B, S)
 
 
 def reproduce(settings: Settings) -> Outcome:
-    s, cell = study(settings), (2, 10, 5)
-    c = compare(settings, s, cell, PAPER[cell])
+    s = study(settings)
+    c = compare(settings, s, CELL, PAPER[CELL])
     remarks = [
         "The data are three people of the DREAMS spindle database to learn from and three others to test on, "
         f"{len(s.train):,} samples at {RATE} Hz as three sequences; the paper has 1,000,000 samples of one person, and "
         f"as many of the same for its test. Its threshold of 3.8 is in its units; here spikes are the lowest "
         f"{SHARE:.2%} of each sequence.",
-        on_ceiling(s, PAPER[cell]),
+        on_ceiling(s, PAPER[CELL]),
         *c.remarks,
     ]
     return Outcome(c.tables, remarks, draw(settings, c), c.numbers)

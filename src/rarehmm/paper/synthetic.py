@@ -29,7 +29,19 @@ from rarehmm.series import Array
 from rarehmm.transitions import stationary
 from rarehmm.windows import Windows
 
-STARTS, HELD = 8, 200
+
+class Size(NamedTuple):
+    """Observations, the paper's step, and iterations from the clustering and from starts that know nothing."""
+
+    T: int
+    epsilon: float
+    early: int
+    steps: int
+
+
+# Ten times fewer observations and a step ten times larger: drift and noise of a step stay the same.
+QUICK, FULL = Size(100_000, 10 * EPSILON, 1_000, 4_000), Size(1_000_000, EPSILON, 10_000, 100_000)
+STARTS, HELD, KEPT = 8, 200, 1_000  # starts that know nothing, held-out observations of a state, draws kept of a chain
 TASS, CLOSE, PRINTED = "TASS, counts", "TASS, counts, eta 1e-6", "TASS, as printed"
 UNIFORM, SHARED = "uniform, 15 sets of one", "uniform, 15 shared"
 COLOURED = {TASS: COLOUR["targeted"], PRINTED: COLOUR["printed"], UNIFORM: COLOUR["uniform"]}
@@ -64,9 +76,7 @@ class Comparison(NamedTuple):
 
 def compare(settings: Settings, case: Case) -> Comparison:
     """Run every design with 15 windows an iteration, from both kinds of start."""
-    # Ten times fewer observations and a step ten times larger: drift and noise of a step stay the same.
-    T, epsilon = (100_000, 10 * EPSILON) if settings.quick else (1_000_000, EPSILON)
-    early, steps = (1_000, 4_000) if settings.quick else (10_000, 100_000)
+    T, epsilon, early, steps = QUICK if settings.quick else FULL
     rng = np.random.default_rng(case.seed)
     data, model = simulated(rng, case.transition, case.means, T), paper_model(3)
     windows = Windows(data.train, HALF_WIDTH, BUFFER)
@@ -83,10 +93,10 @@ def compare(settings: Settings, case: Case) -> Comparison:
     parts = Parts(settings.watch, 2 * len(pools))
     wild, near, density, rows = {}, {}, {}, []
     for name, pool in pools.items():
-        wild[name] = chain(1, model, pool, starts, steps, epsilon, thin=steps // 1000, watch=parts.next())
-        draws = chain(2, model, pool, clustered, early, epsilon, thin=early // 1000, watch=parts.next())
+        wild[name] = chain(1, model, pool, starts, steps, epsilon, thin=steps // KEPT, watch=parts.next())
+        draws = chain(2, model, pool, clustered, early, epsilon, thin=early // KEPT, watch=parts.next())
         near[name] = kept(draws[0])
-        soon = wild[name][:, : 1000 * early // steps]
+        soon = wild[name][:, : KEPT * early // steps]
         ordered = in_order(model, near[name])
         density[name] = [
             held_out_so_far(state_densities(model, ordered, y, k)) for y, k in zip(held, case.watched, strict=True)
@@ -156,7 +166,7 @@ def draw(c: Comparison, case: Case, variances: bool = False) -> Any:
     for axis, k, number in zip(axes[len(panels) :], case.watched, range(9), strict=False):
         for name in (UNIFORM, PRINTED, TASS):
             curve = c.density[name][number]
-            at = np.arange(1, len(curve) + 1) * (c.early // 1000)
+            at = np.arange(1, len(curve) + 1) * (c.early // KEPT)
             axis.plot(at, curve, color=COLOURED[name], label=name.split(", 15")[0])
         axis.axhline(c.exact[number], color="0.5", lw=0.8, ls=":", label="at the truth")
         axis.set(xlabel="iteration, from the clustering", title=f"held-out observations of state {k + 1}")

@@ -1,0 +1,463 @@
+"""The paper's experiments on tiny series: what their tables, remarks, pictures and files hold, not what they find."""
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from typer.testing import CliRunner
+
+from rarehmm import paper
+from rarehmm.cli import app
+from rarehmm.designs.uniform import uniform
+from rarehmm.em import climb
+from rarehmm.paper import (
+    common,
+    eeg,
+    gradients,
+    grid,
+    no_rare,
+    posterior,
+    rates,
+    real,
+    runtime,
+    sleep,
+    solar,
+    synthetic,
+    two_rare,
+)
+from rarehmm.pool import Pool
+from rarehmm.windows import Windows
+
+EXPERIMENTS = paper.experiments()
+NAN = np.nan
+FOUND = r"[012] of 2"
+NUMBERS = {"density", "header", "needed", "rows"}
+
+
+@pytest.fixture
+def tiny(monkeypatch, tmp_path):
+    """Sizes that take a second without the compiler, and files in the formats of the real data."""
+    for name, value in (("STARTS", 2), ("HELD", 3), ("KEPT", 10), ("QUICK", synthetic.Size(1500, 1e-5, 10, 20))):
+        monkeypatch.setattr(synthetic, name, value)
+    monkeypatch.setattr(two_rare, "CASE", two_rare.CASE._replace(seed=17))  # has both rare states in both halves
+    monkeypatch.setattr(runtime, "LENGTHS", (400, 600))
+    monkeypatch.setattr(runtime, "STEPS", (3, 4))
+    monkeypatch.setattr(runtime, "PAPER", {400: ((190, 191), (238, 245)), 600: ((249, 279), (284, 323))})
+    monkeypatch.setattr(runtime, "WINDOWS", 1)
+    monkeypatch.setattr(posterior, "QUICK", posterior.Size(1500, 4, 8, 2, 6, 2, 6))
+    monkeypatch.setattr(posterior, "WINDOWS", 1)
+    monkeypatch.setattr(gradients, "QUICK", ((1000,), 2))
+    monkeypatch.setattr(rates, "QUICK", (1200, 40))
+    monkeypatch.setattr(rates, "TIMED", 2)
+    monkeypatch.setattr(rates, "SIZES", (2, 4))
+    monkeypatch.setattr(rates, "HALF_WIDTHS", (2, 7))
+    monkeypatch.setattr(real, "KEPT", 4)
+    monkeypatch.setattr(real, "SHOWN", (2, 3, 4))
+    monkeypatch.setattr(real, "QUICK", (4, 2, 2))
+    monkeypatch.setattr(solar, "KEPT", 4)
+    monkeypatch.setattr(solar, "SHOWN", (2, 3, 4))
+    monkeypatch.setattr(solar, "TRAIN", 700)
+    monkeypatch.setattr(solar, "WINDOWS", 1)
+    monkeypatch.setattr(sleep, "QUICK", 250)
+    monkeypatch.setattr(sleep, "CELL", (2, 5, 1))
+    theirs = {(2, 5, 1): {"uniform": -9.9, "targeted": -9.2}, (2, 5, 2): {"uniform": -9.8, "targeted": -9.1}}
+    monkeypatch.setattr(solar, "PAPER", theirs)
+    monkeypatch.setattr(sleep, "PAPER", theirs)
+    write_flux(tmp_path / "data" / solar.DATA)
+    write_excerpts(tmp_path / "data" / sleep.DATA)
+    return tmp_path / "data"
+
+
+def write_flux(folder):
+    """A thousand minutes, with a flare of two minutes in every 25."""
+    folder.mkdir(parents=True)
+    flux = 1e-7 * np.exp(0.2 * np.random.default_rng(0).standard_normal(1000))
+    flux[20::25] *= 50
+    flux[21::25] *= 30
+    what = {"xrsb_flux": flux.astype("f4"), "xrsb_flag": np.zeros(1000, "u1")}
+    np.savez(folder / solar.FILE, time_start=np.array("2022-01-01T00:00"), dt_seconds=60, **what)
+
+
+def write_excerpts(folder):
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(1)
+    for number in (*eeg.TRAIN, *eeg.TEST):
+        values = np.round(1e5 * rng.standard_normal(1500))
+        np.savez(folder / f"excerpt{number}.npz", uV_x1e4=values.astype(np.int32), fs=200)
+
+
+def outcome(name, data):
+    """What an experiment gives; its tables are rectangular, and its progress runs from little to all."""
+    told = []
+    found = EXPERIMENTS[name].reproduce(paper.Settings(True, data, lambda done, total: told.append((done, total))))
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert told[-1][0] == told[-1][1]
+    for table in found.tables:
+        assert {len(row) for row in table.rows} == {len(table.header)}
+    assert all(not remark[0].islower() and remark[-1] == "." for remark in found.remarks)
+    assert isinstance(found.figure, Figure)
+    return found
+
+
+def titles(found):
+    return [axis.get_title() for axis in found.figure.axes]
+
+
+def column(table, name):
+    return [row[list(table.header).index(name)] for row in table.rows]
+
+
+# ---------------------------------------------------------------- simulated series
+def check_designs(table, watched):
+    names = ["TASS, counts", "TASS, counts, eta 1e-6", "TASS, as printed", "uniform, 15 sets of one",
+             "uniform, 15 shared"]  # fmt: skip
+    assert column(table, "design") == [*names, "at the truth"]
+    assert table.header[1:3] == ["found, 10", "found, 20"]
+    assert table.header[3:] == [f"{word} mu_{k}" for word in ("distance of", "density,") for k in watched]
+    for row in table.rows[:-1]:
+        assert all(re.fullmatch(FOUND, cell) for cell in row[1:3])
+        assert all(0 <= cell < 5 for cell in row[3 : 3 + len(watched)])  # from the clustering, all stay near
+    assert np.isfinite(np.array([row[3 + len(watched) :] for row in table.rows])).all()
+    assert "T = 1,500, epsilon = 1e-05" in table.caption
+
+
+@pytest.mark.parametrize(("name", "watched", "panels"), [("single", [3], 3), ("two-rare", [1, 3], 4)])
+def test_rare_states(tiny, name, watched, panels):
+    found = outcome(name, tiny)
+    (table,) = found.tables
+    check_designs(table, watched)
+    assert set(found.numbers) == NUMBERS
+    curve = found.numbers["density"]["TASS, counts"]
+    assert [len(one) for one in curve] == [10] * len(watched)
+    assert curve[0][-1] == table.rows[0][3 + len(watched)]
+    assert titles(found)[: panels - len(watched)] == ["2 starts that know nothing"] * (panels - len(watched))
+    assert titles(found)[-1] == "held-out observations of state 3"
+    said = " ".join(found.remarks)
+    assert f"TASS found it {table.rows[0][2]} times" in said
+    assert f"about {found.numbers['needed']:,.0f} here" in said
+
+
+def test_no_rare_state(tiny):
+    found = outcome("no-rare", tiny)
+    check_designs(found.tables[0], [1, 2, 3])
+    rows = found.tables[1].rows
+    assert [row[:2] for row in rows] == [["single rare", 3.68], ["no rare", 1.08]]
+    assert rows == found.numbers["divergence"]
+    for row in rows:
+        assert row[2] > row[4] > 0  # a uniform share brings weights nearer to uniform ones
+        assert row[3] > row[5] > 0
+    assert rows[0][2] > rows[1][2]  # rare windows need more
+    nearer = abs(rows[0][2] - 3.68) < abs(rows[0][3] - 3.68)
+    assert ("it is counts, not the printed weights" in found.remarks[-1]) == nearer
+
+
+def test_divergence_from_uniform():
+    assert no_rare.divergence(np.full(8, 1 / 8)) == pytest.approx(0)
+    assert no_rare.divergence(np.array([0.5, 0.5, 0, 0])) == pytest.approx(np.log(2))
+
+
+def test_only_chains_near_the_truth_are_counted():
+    model = common.paper_model(3)
+    case = synthetic.Case(common.NO_RARE, [-20.0, 0.0, 20.0], watched=[0, 2], seed=0)
+    draws = np.stack(
+        [
+            np.tile(model.pack(model.parameters(common.NO_RARE, mean=means, variance=1.0)), (10, 1))
+            for means in ([-20.5, 0, 20.5], [20.5, -20.5, 5], [-20, 0, 18], [-20, 0, 20])
+        ]
+    )
+    draws[3, -1] = NAN  # diverged at last
+    assert synthetic.found(model, case, draws) == 2  # in whatever order a chain has its states
+    draws[2, :8] = NAN  # only the last fifth counts
+    draws[2, 8:] = draws[0, 8:]
+    assert synthetic.found(model, case, draws) == 3
+
+
+def test_run_times(tiny):
+    found = outcome("runtime", tiny)
+    (table,) = found.tables
+    assert table.header == ["T", "3 iterations", "4 iterations", "uniform, us", "TASS, us"]
+    assert column(table, "T") == ["400", "600"]
+    assert column(table, "4 iterations")[1].endswith("(284, 323)")
+    seconds = found.numbers["seconds"]  # T, iterations, design; all, and the chain alone
+    assert seconds.shape == (2, 2, 2, 2)
+    assert (seconds[..., 0] > seconds[..., 1]).all()
+    assert (seconds[..., 1] > 0).all()
+    np.testing.assert_allclose(found.numbers["microseconds"][:, 1], 1e6 * seconds[:, 1, :, 1] / 4)
+    assert f"{323 / seconds[-1, -1, 1, 0]:.0f} times less than the paper's" in found.remarks[0]
+    assert titles(found) == ["rarehmm, 4 iterations", "the paper"]
+
+
+def test_posterior_beside_other_methods(tiny):
+    found = outcome("posterior", tiny)
+    (table,) = found.tables
+    methods = ["Gibbs", "TASS, counts", "TASS, as printed", "uniform", "full-data Langevin",
+               "variational Bayes (hmmlearn)"]  # fmt: skip
+    assert column(table, "method") == methods
+    assert all(cell.endswith("(1.00)") for cell in table.rows[0][1:4])  # Gibbs is the measure
+    assert set(found.numbers["summary"]) == set(methods)
+    for method in ("Gibbs", "variational Bayes (hmmlearn)"):
+        np.testing.assert_allclose(found.numbers["summary"][method][:, 0], [-20, 0, 20], atol=1)
+    assert all(found.numbers["seconds"][method] > 0 for method in methods)
+    assert titles(found) == ["mu_1", "mu_2", "mu_3"]
+    assert found.figure.legends[0].get_texts()[-1].get_text() == "variational Bayes (hmmlearn)"
+
+
+def test_a_library_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "hmmlearn.vhmm", None)
+    with pytest.raises(ImportError, match=r"needs hmmlearn: pip install 'rarehmm\[paper\]'"):
+        posterior.variational_bayes(None, None)
+
+
+def test_errors_of_gradients(tiny):
+    found = outcome("gradients", tiny)
+    assert list(found.numbers) == ["L = 2, T = 1000", "L = 12, T = 1000"] == titles(found)
+    assert [table.caption[:16] for table in found.tables] == ["L = 2, T = 1,000", "L = 12, T = 1,00"]
+    for table, errors in zip(found.tables, found.numbers.values(), strict=True):
+        assert column(table, "distance in sd") == [0, 1, 2, 3]
+        assert errors.shape == (2, 4, 5, 2)  # data sets, distances, designs; exactly, and by drawing
+        mean = errors.mean(0)
+        assert table.rows[1][1] == f"{mean[1, 0, 0]:.0f} ({mean[1, 0, 1]:.0f})"
+        assert (mean[:, 0, 0] < mean[:, 4, 0]).all()  # TASS with counts beats uniform windows at every distance
+        np.testing.assert_allclose(errors[..., 4, 1], errors[..., 4, 0], rtol=0.25)  # 1,000 draws of one window
+
+
+def test_the_papers_columns_stand_beside_its_lengths():
+    found = np.ones((1, 4, 5, 2))
+    assert gradients.table(2, 10_000, found).rows[1][-3:] == [49, 81, 1700]
+    assert gradients.table(2, 50_000, found).rows[1][-3:] == ["", "", ""]
+
+
+def test_rates(tiny):
+    found = outcome("rates", tiny)
+    bias, error, cost = found.tables
+    assert bias.header == ["B", *map(str, rates.BUFFERS)]
+    assert found.numbers["bias"][-1] < 1e-3 * found.numbers["bias"][0]  # the buffer does what it is for
+    assert 0 < found.numbers["rho"] < 0.75  # less than the second eigenvalue
+    assert error.header == ["L", "2", "7"]
+    assert column(error, "7")[0] < column(error, "2")[0]  # longer windows, smaller errors
+    np.testing.assert_allclose(error.rows[1][1:], error.rows[0][1:], rtol=0.3)  # 40 draws
+    assert column(cost, "S") == ["L = 2, B = 5", "L = 2, B = 20", "L = 12, B = 5", "L = 12, B = 20"]
+    assert found.numbers["seconds"].shape == (2, 2, 2)
+    assert titles(found) == ["bias", "error, S = 16", "cost of an estimate"]
+
+
+# ---------------------------------------------------------------- real data
+DESIGNS = ["TASS, counts", "TASS, as printed", "uniform"]
+
+
+@pytest.mark.parametrize(("name", "measures"), [("solar", 1), ("sleep", 2)])
+def test_real_data(tiny, name, measures):
+    found = outcome(name, tiny)
+    main, noise = found.tables
+    assert column(main, "design") == ["original series", "clustering", "2 EM steps from it", *DESIGNS * 2]
+    assert column(main, "paper")[3:6] == ["-9.20", "", "-9.90"]
+    assert len(main.header) == 6 + 2 * measures
+    steps = column(main, "epsilon")[3:]
+    assert len(set(steps[:3])) == len(set(steps[3:])) == 1
+    assert steps[0] != steps[3]
+    steady = column(main, "density, from the clustering")[6:]
+    assert all(re.fullmatch(r"-?[\d.]+ \(-?[\d.]+ to -?[\d.]+\)", cell) for cell in steady)
+    assert noise.header[0] == "mean"
+    assert len(noise.rows) == real.STATES
+    assert [float(row[0]) for row in noise.rows] == sorted(float(row[0]) for row in noise.rows)
+    assert set(found.numbers) == {"header", "rows", "errors", "curves"}
+    at, values = found.numbers["curves"][f"uniform, {steps[3]}"][0]
+    assert at.tolist() == [0.5, 1.0]
+    assert np.isfinite(values).all()
+    said = " ".join(found.remarks)
+    assert "The paper gives neither step nor start" in said
+    assert "2 EM steps from the clustering raise the log posterior" in said
+    assert "relative to that of uniform sub-sampling" in said
+
+
+def test_flares_are_held_out(tiny):
+    study = solar.study(paper.Settings(True, tiny, print))
+    assert len(study.train) == 700
+    assert study.held.shape == (11, 10)  # one in 25 of the last 300 minutes, less the last, which the series cuts
+    assert (study.held[:, 0] > 1).all()  # the second minute of a flare
+    assert (study.held[:, 2:] < 1).all()
+    assert study.rare(np.array([0.5, 1.5])).tolist() == [False, True]
+
+
+def test_spikes_of_other_people_are_held_out(tiny):
+    quick, full = (sleep.study(paper.Settings(quick, tiny, print)) for quick in (True, False))
+    assert (len(quick.train), len(full.train)) == (750, 4500)
+    assert quick.epsilon == pytest.approx(6 * full.epsilon)  # a sixth as many observations
+    assert (len(full.held), len(quick.held)) == (12, 2)
+    others = [eeg.transform(x) for x in eeg.load(tiny / sleep.DATA, eeg.TEST)]
+    np.testing.assert_array_equal(np.sort(full.held[:4, 0]), np.sort(others[0])[:4])
+    said = [sleep.on_ceiling(full, {"uniform": level, "targeted": level}) for level in (-2.0, -20.0)]
+    assert ["far more common" in text for text in said] == [True, False]
+
+
+@pytest.mark.parametrize("name", ["tuning-solar", "tuning-sleep"])
+def test_tuning(tiny, name):
+    found = outcome(name, tiny)
+    assert len(found.tables) == 2  # a step each
+    for table in found.tables:
+        assert [row[:4] for row in table.rows] == [[2, 5, 1, "-9.90"], [2, 5, 2, "-9.80"]]
+        assert column(table, "TASS, counts, paper") == ["-9.20", "-9.10"]
+    assert len(found.numbers) == 8  # steps, cells, designs
+    assert len(found.remarks) == 5
+    ticks = [label.get_text() for label in found.figure.axes[0].get_xticklabels()]
+    assert ticks == ["L 2, B 5, S 1", "L 2, B 5, S 2"]
+
+
+def test_words_on_a_grid():
+    close, far = [[-9.0, -9.1], [-9.0, -9.2]], [[-9.0, -9.0], [-7.0, -7.0]]
+    assert "within the 2%" in grid.on_grid(close, [-9.0, -9.9], 0.02)
+    assert grid.on_grid(close, [-9.0, -9.9], 0.02).endswith(", more than cells do.")
+    assert "25.0% over these cells, more than the 2%" in grid.on_grid(far, [-9.0, -9.9], 0.02)
+    assert "some chains diverged" in grid.on_grid([[-9.0, NAN]], [-9.0], 0.02)
+
+
+# ---------------------------------------------------------------- divergence, and what is said of it
+def chains_of(*levels):
+    """Chains with a constant log density; a divergence leaves half."""
+    logs = [np.full((real.KEPT, 3), level) if np.isfinite(level) else np.zeros((2, 3)) for level in levels]
+    return real.Chains(np.zeros((len(levels), real.KEPT, 1)), {"density": logs})
+
+
+def arm(design, *levels):
+    return real.Arm(1e-3, design, chains_of(*levels), chains_of(*levels))
+
+
+@pytest.fixture(scope="module")
+def study():
+    """Three well-parted states, and as density how near the lowest mean is to what is held out."""
+
+    def near(model, draws, y):
+        return -np.abs(draws.phi[:, :1, 0] - y[None, :, 0])
+
+    series = common.simulated(np.random.default_rng(0), common.NO_RARE, [-20.0, 0.0, 20.0], 300).train
+    return real.Study(series, np.array([[-20.0], [-21.0]]), {"density": near}, lambda y: y < -10, 0, 1e-6)
+
+
+def test_medians_ranges_and_divergence(study):
+    assert real.spread([-2.0, -1.0, -4.0]) == "-2.00 (-4.00 to -1.00)"
+    assert real.spread([-2.0, NAN]) == "-2.00 (-2.00 to -2.00; 1 of 2 diverged)"
+    assert real.spread([NAN, NAN]) == "diverged"
+    assert real.habits(study, []) == ["diverged", "diverged"]
+    spiky = np.array([0.0, -11, -12, 0, -11, 0, 0, 0])
+    assert real.habits(study, [spiky, np.zeros(4)]) == ["37.50%, 0.00%", "2; 0"]
+    chains = chains_of(-3.0, NAN)
+    np.testing.assert_allclose(chains.settled("density"), [-3.0, NAN])
+    np.testing.assert_allclose(chains.alone("density"), [-3.0, NAN])
+
+
+def test_words_on_designs(study):
+    theirs = {"targeted": -9.2, "uniform": -9.9}
+    above = real.on_designs(study, arm("targeted", -2.0, -3.0), arm("uniform", -4.0, -5.0), theirs)
+    assert (
+        "is 2.00 above that of uniform sub-sampling (the paper: 0.70 above); the ranges over chains are apart" in above
+    )
+    below = real.on_designs(study, arm("targeted", -4.0, -5.0), arm("uniform", -4.5, -1.0), theirs)
+    assert "is 1.75 below" in below
+    assert below.endswith("overlap.")
+    lost = real.on_designs(study, arm("targeted", NAN), arm("uniform", NAN, NAN), theirs)
+    assert lost.endswith("all chains diverged under TASS, counts and uniform.")
+
+
+def test_words_on_averages(study):
+    assert real.on_averages(study, [arm("uniform", NAN)]) == "All chains from the clustering diverged."
+    steady = real.on_averages(study, [arm("uniform", -3.0), arm("targeted", -2.0), arm("printed", NAN)])
+    assert "-2.00, is that of TASS, counts with epsilon = 0.001; under its draws alone it is -2.00." in steady
+    wandering = arm("uniform", 0.0)
+    wandering.near.logs["density"][0][::2] = -50.0
+    assert "a chain that wanders looks better" in real.on_averages(study, [wandering])
+
+
+def test_words_on_steps_and_climbs(study):
+    made = real.training(study, 2, 5)
+    steep = real.steepness(study, made.estimate)
+    assert "brings the mean back" in real.on_steps(study._replace(epsilon=1 / steep), made.estimate)
+    assert "does not suit these data" in real.on_steps(study._replace(epsilon=3 / steep), made.estimate)
+    assert real.both_steps(study, made.estimate)[1] * steep == pytest.approx(real.STEADY)
+    top = climb(made.model, study.train, made.estimate, steps=2, tolerance=1.0)
+    held = made.estimate.phi[0, :1, None] + 5
+    for step, worse in ((0.5, False), (-0.5, True)):  # towards what is held out, and away from it
+        moved = made.estimate.phi.copy()
+        moved[0, 0] += step
+        other = top._replace(parameters=made.estimate._replace(phi=moved))
+        assert ("makes their prediction worse" in real.on_climb(study._replace(held=held), made, other)) == worse
+
+
+def test_words_on_errors(study):
+    def noise(ratio):
+        return {"here": {"targeted": np.array([ratio, 9.0]), "uniform": np.array([1.0, 9.0])}}
+
+    assert real.on_errors(study, noise(0.5)).endswith("sub-sampling, 0.5 times here.")
+    assert "windows that TASS seldom draws matter too" in real.on_errors(study, noise(1.5))
+
+
+def test_a_divergence_is_part_of_what_a_chain_finds(study):
+    model, windows = common.paper_model(3), Windows(study.train, 2, 5)
+    pool = Pool(model, study.train, windows, uniform(windows), 1)
+    start = common.random_starts(np.random.default_rng(0), model, 1)
+    draws = common.chain(0, model, pool, start, 30, 1e6)
+    assert draws.shape == (1, 30, model.size)
+    assert np.isnan(draws[0, -1]).all()
+    assert len(common.kept(draws[0])) < 30
+    assert real.predicted(np.random.default_rng(0), model, np.full((real.KEPT, model.size), NAN), 10) == []
+
+
+# ---------------------------------------------------------------- files
+def test_a_page_with_its_numbers_and_picture(tmp_path):
+    table = paper.Table(
+        "Caption.", ["what", "value"], [["a", 1234.5], ["b", 0.12345], ["c", np.float64(2.0)], ["d", 7]]
+    )
+    made, (axis,) = common.figure(1)
+    axis.plot([1, 2])
+    outcome = paper.Outcome([table], ["It differs."], made, {"x": np.arange(3), "y": np.int64(5), "z": NAN})
+    paths = paper.write("name", "Title", outcome, tmp_path / "new", quick=False)
+    assert [path.name for path in paths] == ["name.md", "name.json", "name.png"]
+    page = paths[0].read_text()
+    assert page == (
+        "# Title\n\nCaption.\n\n| what | value |\n|---|---|\n| a | 1234 |\n| b | 0.123 |\n| c | 2 |\n| d | 7 |\n\n"
+        "- It differs.\n\n![Title](name.png)\n"
+    )
+    assert "A quick run, smaller than the paper's" in paper.markdown("name", "Title", outcome, quick=True)
+    numbers = json.loads(paths[1].read_text())
+    assert numbers == {"x": [0, 1, 2], "y": 5, "z": pytest.approx(NAN, nan_ok=True)}
+    assert paths[2].read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(TypeError, match="set has no place in a JSON file"):
+        paper.write("name", "Title", outcome._replace(numbers={"x": {1}}), tmp_path, quick=False)
+
+
+def test_the_command_writes_its_files_and_says_where(tiny, tmp_path):
+    out = tmp_path / "out"
+    done = CliRunner().invoke(app, ["reproduce", "runtime", "--quick", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert "1 of them, under 3 minutes in all" in done.output
+    assert "Section 4.4: run times" in done.output
+    assert sorted(path.name for path in out.iterdir()) == ["runtime.json", "runtime.md", "runtime.png"]
+    assert "| 600 |" in (out / "runtime.md").read_text()
+    assert np.shape(json.loads((out / "runtime.json").read_text())["seconds"]) == (2, 2, 2, 2)
+
+
+def test_all_leaves_out_what_has_no_data(monkeypatch, tmp_path):
+    simple = paper.Outcome([], ["Nothing."], common.figure(1)[0], {})
+    for module in EXPERIMENTS.values():
+        monkeypatch.setattr(module, "reproduce", lambda settings: simple)
+    (tmp_path / sleep.DATA).mkdir()
+    command = ["reproduce", "all", "--out", str(tmp_path / "out"), "--data", str(tmp_path)]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert "left out" in done.output
+    assert "goes_g16_2022" in done.output
+    pages = {path.stem for path in (tmp_path / "out").glob("*.md")}
+    assert pages == set(EXPERIMENTS) - {"solar", "tuning-solar"}
+    minutes = sum(EXPERIMENTS[name].MINUTES for name in pages)
+    assert f"9 of them, about {minutes} minutes" in done.output
+
+
+def test_files_that_are_not_there_are_named(tmp_path):
+    (tmp_path / sleep.DATA).mkdir()
+    done = CliRunner().invoke(app, ["reproduce", "sleep", "--data", str(tmp_path), "--out", str(tmp_path / "out")])
+    assert done.exit_code == 2
+    assert "excerpt2.npz is not there" in " ".join(done.output.replace("│", " ").split())
+    unknown = CliRunner().invoke(app, ["reproduce", "zzzz"])
+    assert "There are:" in unknown.output
