@@ -232,7 +232,7 @@ def anchors(series: Series) -> tuple[list[list[float]] | None, bool]:
         return None, False
     rows = np.unique(np.linspace(0, len(series) - 1, ANCHORS).astype(int))
     dates = hasattr(index[:1], "tz")
-    if not dates and not np.issubdtype(index.dtype, np.number):
+    if not dates and index.dtype.kind not in "iuf":
         return None, False
     times = index[rows]
     numbers = times.as_unit("ms").asi8 if dates else times.to_numpy()

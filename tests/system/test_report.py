@@ -8,7 +8,8 @@ import pytest
 from browser import Browser, find_browser
 
 import rarehmm as rh
-from rarehmm import runs
+from rarehmm import report, runs
+from rarehmm.events import event_table
 from rarehmm.report import POINTS, Overview, anchors
 from rarehmm.settings import Settings
 
@@ -183,3 +184,33 @@ def test_times_between_anchors_lie_on_a_line():
     rows, stamps = np.array(found).T
     np.testing.assert_allclose(np.interp(np.arange(50_000), rows, stamps), times.as_unit("ms").asi8)
     assert anchors(rh.Series(np.zeros(5))) == (None, False)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        pd.Index(["a", "b", "c"]),
+        pd.CategoricalIndex(["a", "b", "c"]),
+        pd.period_range("2026", periods=3, freq="D"),
+        pd.timedelta_range("0s", periods=3, freq="s"),
+        pd.MultiIndex.from_product([["a"], [1, 2, 3]]),
+    ],
+    ids=lambda index: type(index).__name__,
+)
+def test_what_is_no_number_is_no_place_on_an_axis(index):
+    assert anchors(rh.Series(pd.Series(np.zeros(3), index=index))) == (None, False)
+    numbers = pd.Series(np.zeros(3), index=pd.Index([1, 3, 4], dtype="Int64"))
+    assert anchors(rh.Series(numbers)) == ([[0, 1.0], [1, 3.0], [2, 4.0]], False)
+
+
+def test_the_longest_of_many_events_are_listed(monkeypatch):
+    monkeypatch.setattr(report, "LISTED", 2)
+    y, p = np.zeros(40), np.zeros((40, 2))
+    for first, last in ((3, 8), (12, 14), (20, 29)):
+        p[first:last, 1] = 1
+    events = event_table(rh.Series(y), p, np.array([1]))
+    content = report.Content("", None, None, None, events, [], None, None, {})
+    page = report.event_list(content)
+    assert "The 2 longest of 3 are listed; events.csv has all." in page
+    assert [f'data-event="{i}"' in page for i in range(3)] == [True, False, True]
+    assert "None." in report.event_list(content._replace(events=events[:0]))

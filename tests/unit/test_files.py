@@ -69,6 +69,23 @@ def write(path, content):
     return path
 
 
+def array(path, values):
+    with path.open("wb") as file:
+        np.save(file, values)
+    return path
+
+
+def arrays(path, **values):
+    with path.open("wb") as file:
+        np.savez(file, **values)
+    return path
+
+
+def netcdf(path):
+    xr.Dataset({"map": (("time", "x"), np.zeros((6, 2)))}).to_netcdf(path, engine="h5netcdf")
+    return path
+
+
 @pytest.mark.parametrize(
     ("make", "more", "words"),
     [
@@ -91,6 +108,14 @@ def write(path, content):
         (lambda d: write(d / "a.npy", b"no array"), {}, "cannot be read"),
         (lambda d: write(d / "a.nc", b"no netCDF"), {}, "cannot be read as netCDF"),
         (lambda d: write(d / "a.npz", b"PK\x03\x04 no"), {}, "cannot be read"),
+        (lambda d: write(d / "a.csv", b"x\n"), {"columns": ["x"]}, r"a\.csv has no rows"),
+        (lambda d: array(d / "a.npy", np.zeros((2, 2, 2))), {}, r"shape \(2, 2, 2\); \(rows,\) or \(rows, columns\)"),
+        (lambda d: array(d / "a.npy", np.array(["x"])), {}, "it holds <U1, not numbers"),
+        (lambda d: array(d / "b.npz", Y).rename(d / "a.npz"), {}, r"a\.npz holds one array; name it \.npy"),
+        (lambda d: arrays(d / "b.npy", x=Y).rename(d / "a.npy"), {}, r"a\.npy holds several arrays; name it \.npz"),
+        (lambda d: arrays(d / "a.npz", x=np.zeros((3, 2))), {"columns": ["x"]}, r"'x' has shape \(3, 2\); one column"),
+        (lambda d: arrays(d / "a.npz", x=Y, t=np.arange(5)), {"columns": ["x"], "time": "t"}, "x, t have lengths 5, 6"),
+        (lambda d: netcdf(d / "a.nc"), {"columns": ["map"]}, "'map' has dimensions time, x; one is needed"),
         (lambda d: write(d / "a.csv", b"t,x\n2,1\n1,2\n"), {"columns": ["x"], "time": "t"}, "'t' goes back from 2"),
     ],
 )  # fmt: skip

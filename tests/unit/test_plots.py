@@ -12,6 +12,7 @@ from rarehmm import plots
 from rarehmm.designs import Design
 from rarehmm.diagnostics import Check
 from rarehmm.events import event_table
+from rarehmm.selection import Candidate, Selection
 from rarehmm.windows import Windows
 
 
@@ -122,3 +123,35 @@ def test_events_lie_where_the_series_is_drawn():
         series = rh.Series(pd.Series(np.zeros(100), index=index))
         axes = plots.plot_events(series, event_table(series, p, np.array([1])))
         assert len(axes.patches) == 1
+
+
+def test_short_residuals_are_points_and_long_designs_are_bands():
+    x = np.random.default_rng(0).normal(size=50)
+    first, second, third = plots.plot_residuals(x)
+    np.testing.assert_array_equal(first.lines[0].get_ydata(), x)
+    np.testing.assert_array_equal(second.lines[0].get_ydata(), np.sort(x))
+    assert len(third.collections[0].get_segments()) == 30
+
+    windows = Windows(rh.Series(np.zeros(100_000)), 2, 3)
+    weights = np.ones(windows.count)
+    weights[700] = 50
+    band = plots.plot_design(Design(weights[None] / weights.sum()), windows).collections[0]
+    assert band.get_paths()[0].vertices[:, 1].max() == pytest.approx(50 * windows.count / weights.sum())
+
+
+def test_a_selection_is_drawn_above_the_chosen():
+    blocks = {1: [-30.0, -20.0], 2: [-10.0, -8.0], 3: [-11.0, -9.0]}
+    found = [
+        Candidate(
+            K, None, 0.0, 100.0 * abs(K - 2), sum(b) / 2, -float(K), np.array(b), np.array(b), 0, 0, False, True, []
+        )
+        for K, b in blocks.items()
+    ]
+    left, middle, right = plots.selection(Selection(2, found, {})).axes
+    np.testing.assert_allclose(left.lines[0].get_ydata(), [-32, 0, -2])
+    np.testing.assert_allclose(middle.lines[0].get_ydata(), [1, 0, -1])
+    np.testing.assert_allclose(right.lines[0].get_ydata(), [100, 0, 100])
+    assert [axis.get_title() for axis in (left, right)] == ["held-out observations", "BIC (lower is better)"]
+    for axis in (left, middle, right):
+        assert axis.get_xticks().tolist() == [1, 2, 3]
+        assert axis.lines[-2].get_xdata()[0] == 2  # the chosen one is marked

@@ -1,13 +1,16 @@
 """Posterior: order of states, what is reported, ArviZ, and files that are refused."""
 
 import json
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from small_models import model_of
 
 import rarehmm as rh
-from rarehmm.arviz_adapter import arviz, inference_data, write_netcdf
+from rarehmm import arviz_adapter
+from rarehmm.arviz_adapter import arviz, inference_data, tail_index, write_netcdf
 from rarehmm.diagnostics import Check
 from rarehmm.mode import reordered
 from rarehmm.posterior import Draws, described, restored
@@ -142,3 +145,32 @@ def test_points_and_means_are_parameters_of_the_model():
     np.testing.assert_allclose(points[-1].transition, found.transition[-1, -1])
     np.testing.assert_allclose(found.mean.phi, found.phi.mean((0, 1)))
     assert len(found.points(1000)) == 100
+
+
+def test_the_tail_of_weights_has_its_shape():
+    exponential = np.random.default_rng(0).exponential(size=20_000)
+    for shape in (0.2, 0.9):
+        assert tail_index(shape * exponential) == pytest.approx(shape, abs=0.1)  # weights of a Pareto law
+
+
+def test_the_next_arviz_is_asked_in_its_own_way(monkeypatch):
+    """From 1.0 on: functions that moved, and log likelihoods in the place of log weights."""
+    asked = []
+
+    def psislw(log_likelihood):
+        asked.append(log_likelihood)
+        if np.ptp(log_likelihood) == 0:
+            raise ValueError("no tail")
+        return log_likelihood, 0.25
+
+    def from_dict(groups, **more):
+        return groups, more
+
+    monkeypatch.setattr(arviz_adapter, "arviz", lambda: SimpleNamespace(__version__="1.2.0", from_dict=from_dict))
+    monkeypatch.setitem(sys.modules, "arviz_stats.base", SimpleNamespace(array_stats=SimpleNamespace(psislw=psislw)))
+    assert tail_index(np.array([0.0, 1.0, 3.0])) == 0.25
+    np.testing.assert_array_equal(asked[0], [0.0, -1.0, -3.0])
+    assert tail_index(np.zeros(5)) == np.inf
+    groups, more = inference_data({"mean": np.zeros((1, 4))}, {"mean": []}, {}, {"rarehmm": "x"})
+    assert list(groups["posterior"]) == ["mean"]
+    assert more["attrs"] == {"posterior": {"rarehmm": "x"}, "/": {"rarehmm": "x"}}

@@ -10,6 +10,7 @@ import threading
 import tracemalloc
 
 import dask.array as da
+import dask.bag as db
 import numcodecs
 import numpy as np
 import pandas as pd
@@ -488,3 +489,44 @@ def test_time_goes_on(tmp_path, monkeypatch):
     write_parquet(tmp_path / "3.parquet", {"t": TIMES[:2], "y": [1.0, 2.0]})
     with pytest.raises(ValueError, match=rf"'t' is {re.escape(str(TIMES.dtype))} in .*3\.parquet.* and int64"):
         open_source([tmp_path / "1.parquet", tmp_path / "3.parquet"], ["y"], "t")
+
+
+def test_what_cannot_be_opened_is_said(tmp_path):
+    np.save(tmp_path / "y.npy", TABLE[:, 0])
+    private = np.load(tmp_path / "y.npy", mmap_mode="c")
+    backwards = np.load(tmp_path / "y.npy", mmap_mode="r")[::-1]
+    for array in (private, backwards):
+        with pytest.raises(ValueError, match="memory map whose place in a file is not known"):
+            open_source(array)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="empty is a folder without Parquet files"):
+        open_source(tmp_path / "empty")
+    (tmp_path / "y.csv").write_text("y\n1\n")
+    with pytest.raises(ValueError, match=r"y\.csv is of a kind that must be read as a whole"):
+        open_source(tmp_path / "y.csv")
+    with pytest.raises(TypeError, match="y is a int; a path, a memory map, or an array of Zarr, Dask or xarray"):
+        open_source(3)
+    with pytest.raises(TypeError, match=r"Dask array is a Bag; pass an array, of a table with to_dask_array"):
+        open_source(db.from_sequence([1.0, 2.0]))
+    group = zarr.create_group(str(tmp_path / "y.zarr"))
+    for name, size in (("a", 5), ("b", 6)):
+        group.create_array(name, data=np.arange(float(size)))
+    with pytest.raises(ValueError, match="a, b have lengths 5, 6; one is needed"):
+        open_source(tmp_path / "y.zarr", ["a", "b"])
+
+
+def test_masked_values_of_a_dask_array_are_missing():
+    array = da.ma.masked_equal(da.from_array(np.arange(6), chunks=4), 3)
+    np.testing.assert_array_equal(open_source(array)[:][:, 0], [0, 1, 2, np.nan, 4, 5])
+
+
+def test_a_disk_that_fails_is_named_with_the_place(tmp_path, monkeypatch):
+    np.save(tmp_path / "y.npy", TABLE[:, 0])
+    source = open_source(tmp_path / "y.npy")
+
+    def failing(*args, **more):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("numpy.fromfile", failing)
+    with pytest.raises(ReadError, match=r"y\.npy, row 10 \(byte 208\) cannot be read: .*Input/output error"):
+        source[10:20]
