@@ -1,6 +1,7 @@
 """The commands in this process, on small inputs."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -9,8 +10,11 @@ import xarray as xr
 import yaml
 from typer.testing import CliRunner
 
+import rarehmm as rh
 from rarehmm import cli, runs
-from rarehmm.cli import kernels
+from rarehmm.cli import kernels, running
+from rarehmm.dispatch import JIT
+from rarehmm.settings import Settings
 
 
 def invoke(*args):
@@ -19,7 +23,11 @@ def invoke(*args):
     return done.output
 
 
-def test_demo(tmp_path):
+def test_demo(tmp_path, monkeypatch):
+    if not JIT:  # the mode, of fewer observations
+        simulate = rh.simulate
+        monkeypatch.setattr(rh, "simulate", lambda rng, model, point, size: simulate(rng, model, point, size // 10))
+        monkeypatch.setattr(running, "Settings", partial(Settings, method="map"))
     out = invoke("demo", "--size", "10000", "--out", str(tmp_path))
     assert "States: mean and 90 % interval" in out
     assert "Nothing speaks against this posterior." in out
