@@ -10,6 +10,7 @@ from rarehmm.designs.targeted import targeted
 from rarehmm.designs.uniform import uniform
 from rarehmm.gradients import window_sums
 from rarehmm.pool import Pool
+from rarehmm.samplers import DivergedError
 from rarehmm.variational import Ascent, GaussianApproximation, ascend, gaussian_approximation
 from rarehmm.windows import Windows
 
@@ -65,3 +66,27 @@ def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match=r"variance\[0\] must stay positive and Ascent moves freely"):
         ascend(np.random.default_rng(0), natural, pool, natural.pack(model.unpack(mode)), 10)
     assert Ascent(0.1, 5).noise_rows == 0
+
+
+def test_a_few_steps_lead_uphill_and_towards_the_curvature():
+    """From two standard deviations away, in steps too few to arrive; the long run above is the one that must."""
+    model, series, windows, mode, covariance = setting(60)
+    pool, sd = Pool(model, series, windows, uniform(windows), 4), np.sqrt(np.diag(covariance))
+    start = mode + 2 * sd
+    found = ascend(np.random.default_rng(1), model, pool, start, 200)
+    heights = [rh.log_posterior(model, x, series)[0] for x in (start, found, mode)]
+    assert heights[0] + 1 < heights[1] < heights[2] + 1e-6
+    q = gaussian_approximation(np.random.default_rng(2), model, pool, mode, 100, scale=0.1)
+    assert q.mean.shape == (6,)
+    assert (np.triu(q.factor, 1) == 0).all()
+    assert (np.diag(q.factor) > 0).all()
+    np.testing.assert_array_less(np.abs(q.mean - mode) / sd, 2.0)
+    assert q.draw(np.random.default_rng(0), 7).shape == (7, 6)
+    np.testing.assert_allclose(q.standard_deviations, np.sqrt(np.diag(q.factor @ q.factor.T)))
+
+
+def test_an_ascent_that_runs_away_is_said():
+    model, series, windows, mode, _ = setting(60)
+    pool = Pool(model, series, windows, uniform(windows), 4)
+    with pytest.raises(DivergedError, match="diverged"):
+        ascend(np.random.default_rng(0), model, pool, mode, 20, rate=1e4)

@@ -1,15 +1,19 @@
 """Chains: unbiased gradients by enumeration over windows, the same steps as a twin, checkpoints, divergence."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from small_models import FAMILIES, Pair, every_estimate, model_of, parameters_of, series_of
 
 import rarehmm as rh
-from rarehmm.chains import DivergedError, gradient_estimates, run
+from rarehmm.chains import DivergedError, State, follow, gradient_estimates, run
 from rarehmm.designs import Design, pooled
 from rarehmm.designs.uniform import uniform
 from rarehmm.dispatch import KERNELS
 from rarehmm.gradients import changes, freeze, frozen_gradient, window_gradients
+from rarehmm.kernels.gathering import choose
 from rarehmm.mode import Mode
 from rarehmm.pool import Pool
 from rarehmm.samplers import memory_rows, noise_rows, step
@@ -409,3 +413,55 @@ def test_kernels_are_compiled_once_for_their_arguments():
     kinds = [str(kind) for one in KERNELS for signature in one.signatures for kind in signature]
     assert kinds
     assert not [kind for kind in kinds if "Literal" in kind]
+
+
+# ---------------------------------------------------------------- other workers, and interrupts
+def small_pool():
+    rng = np.random.default_rng(0)
+    model = model_of(rh.Gaussian(), 2)
+    parameters = parameters_of(rng, model, gap=4.0)
+    series = rh.Series(series_of(rng, model, parameters, 40))
+    windows = Windows(series, 2, 2)
+    return model, model.pack(parameters), Pool(model, series, windows, uniform(windows), 2)
+
+
+def test_an_executor_runs_the_same_chains():
+    model, theta, pool = small_pool()
+    start = np.stack([theta, theta + 0.1])
+    here = run(np.random.default_rng(0), Sgld(1e-4), model, pool, start, 12, thin=3)
+    with ThreadPoolExecutor(2) as executor:
+        away = run(np.random.default_rng(0), Sgld(1e-4), model, pool, start, 12, thin=3, executor=executor)
+        with pytest.raises(DivergedError):
+            run(np.random.default_rng(0), Sgld(1e9), model, pool, start, 12, executor=executor)
+    assert here.shape == (2, 4, model.size)
+    np.testing.assert_array_equal(away, here)
+
+
+def test_a_chain_that_is_stopped_keeps_what_it_has():
+    model, theta, _ = small_pool()
+    state, stop, told = State(np.random.default_rng(0).spawn(2), theta, Sgld(1e-4)), threading.Event(), []
+    stop.set()
+    draws, parts = np.full((5, model.size), np.nan), [(4, np.ones((4, model.size))), (6, np.ones((6, model.size)))]
+    follow(state, iter(parts), draws, 2, threading.Lock(), stop, lambda: told.append(state.done))
+    assert told == [4]
+    assert np.isfinite(draws).all(1).tolist() == [True, True, False, False, False]
+
+
+def test_a_guide_that_points_too_far_is_put_right():
+    """x B may be rounded up: the search goes back as well."""
+    cumulative, guide = np.array([[0.0, 0.2, 0.5, 1.0]]), np.array([[2, 2]])
+    windows, weights = np.empty((3, 1), dtype=np.int64), np.empty((3, 1))
+    choose(np.array([[0.1], [0.3], [0.9]]), np.array([0]), cumulative, guide, 2, windows, weights)
+    assert windows[:, 0].tolist() == [0, 1, 2]
+    np.testing.assert_allclose(weights[:, 0], 0.5 / np.array([0.2, 0.3, 0.5]))
+
+
+def test_what_has_no_step_and_a_factor_that_is_none_are_refused():
+    with pytest.raises(TypeError, match="int has no step: attach one"):
+        step(3, *[np.zeros(1)] * 5)
+    for factor, words in (
+        (np.diag([1.0, -1.0]), "the diagonal of factor is"),
+        (np.eye(3), "factor is 3 x 3 and theta"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            PreconditionedSgld(0.1, factor).check(2)

@@ -6,6 +6,7 @@ import re
 import runpy
 import shutil
 import warnings
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,10 +17,13 @@ import xarray as xr
 import yaml
 from typer.testing import CliRunner
 
+import rarehmm as rh
 from rarehmm import cli, runs
 from rarehmm.checks import InterruptedWarning
-from rarehmm.cli import kernels, watching
+from rarehmm.cli import kernels, running, watching
 from rarehmm.cli.app import run
+from rarehmm.dispatch import JIT
+from rarehmm.settings import Settings
 
 
 def invoke(*args):
@@ -28,7 +32,11 @@ def invoke(*args):
     return done.output
 
 
-def test_demo(tmp_path):
+def test_demo(tmp_path, monkeypatch):
+    if not JIT:  # the mode, of fewer observations
+        simulate = rh.simulate
+        monkeypatch.setattr(rh, "simulate", lambda rng, model, point, size: simulate(rng, model, point, size // 10))
+        monkeypatch.setattr(running, "Settings", partial(Settings, method="map"))
     out = invoke("demo", "--size", "10000", "--out", str(tmp_path))
     assert "States: mean and 90 % interval" in out
     assert "Nothing speaks against this posterior." in out

@@ -5,6 +5,7 @@ import pytest
 from small_models import FAMILIES, Pair, every_estimate, model_of, parameters_of, series_of
 
 import rarehmm as rh
+from rarehmm import blocks, drawing
 from rarehmm.blocks import split
 from rarehmm.designs import Design
 from rarehmm.designs.uniform import uniform
@@ -274,3 +275,52 @@ def test_memory_limits():
     for wrong in ("much", "1XB", -1, 0, 1.5, None):
         with pytest.raises(ValueError, match="memory_limit is"):
             rh.Series(y, memory_limit=wrong)
+
+
+# ---------------------------------------------------------------- the same in small
+@pytest.fixture
+def little(monkeypatch):
+    """A series of 900 observations that is long beside a memory for hardly any: the model, the series, the truth."""
+    for module, name, value in ((drawing, "LEAST", 400), (drawing, "SMALLEST", 16), (blocks, "SMALLEST", 16)):
+        monkeypatch.setattr(module, name, value)
+    shell = model_of(rh.Gaussian(), 2)
+    truth = shell.parameters([[0.9, 0.1], [0.2, 0.8]], mean=[0, 8], variance=[1, 1.5])
+    y, _ = rh.simulate(np.random.default_rng(0), shell, truth, 900)
+    series = rh.Series(y, memory_limit="20kB")
+    model = rh.Model(rh.Gaussian(), 2, rh.default_priors(rh.Gaussian(), 2, series))
+    assert is_long(model, series)
+    return model, series, truth
+
+
+@pytest.mark.filterwarnings("ignore:Not to be trusted as it is. drawn blocks")
+def test_the_way_of_a_long_series_in_small(little):
+    """From states that are found to draws; so few blocks are said to be too few."""
+    model, series, truth = little
+    stages = set()
+    found = infer(
+        np.random.default_rng(1), model, series, method="laplace", wanted=50, watch=lambda s, *_: stages.add(s)
+    )
+    assert {"finding states", "pass 1 over all data", "pass 2 over all data"} <= stages
+    checks = {c.name: c for c in found.checks}
+    assert {"drawn blocks", "seams of blocks", "mode", "smallest state"} <= set(checks)
+    assert "blocks stand for the series: too few. Allow more memory" in checks["drawn blocks"].words
+    assert checks["smallest state"].value == pytest.approx(
+        (series.read(0, 900) > 4).sum(), abs=3
+    )  # of all, not of blocks
+    exact = in_order(find_mode(model, series, truth))
+    assert np.abs(np.linalg.solve(exact.factor, exact.theta - found.mode.theta)).max() < 0.5
+    assert found.theta.shape == (4, 25, model.size)
+
+
+def test_halos_grow_until_messages_are_right(little, monkeypatch):
+    model, series, truth = little
+    theta = model.pack(truth)
+    whole = whole_pass(model, theta, series)._replace(settled=True, halo=2)
+    short = draw_blocks(np.random.default_rng(0), model, theta, series, whole, 300)
+    assert short.seams < drawing.SEAMS
+    assert short.halo in (2, 8, 32)
+    monkeypatch.setattr(drawing, "SEAMS", 0.0)
+    monkeypatch.setattr(drawing, "LONGEST", 128)
+    longest = draw_blocks(np.random.default_rng(0), model, theta, series, whole, 300)
+    assert longest.halo == 128
+    assert longest.seams <= short.seams

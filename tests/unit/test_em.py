@@ -159,3 +159,25 @@ def test_watch_is_told_of_each_step():
     rh.climb(model, rh.Series([0.0, 1.0, 2.0]), model.parameters([[1.0]], mean=0, variance=1), steps=3, tolerance=-1.0,
              watch=lambda step, value: told.append(step))  # fmt: skip
     assert told == [0, 1, 2]
+
+
+def test_gradient_steps_end_at_the_best_point_before_the_bounds(monkeypatch):
+    model = model_of(rh.Gaussian(), 1)
+    series = rh.Series(np.random.default_rng(0).normal(3.0, 1.0, 20))
+    start = model.parameters([[1.0]], mean=2.0, variance=1.0)
+    found, top = em.gradient_steps(model, series, start, 20), rh.climb(model, series, start, tolerance=1e-10)
+    assert found.log_posterior == pytest.approx(top.log_posterior, abs=1e-3)
+    np.testing.assert_allclose(found.parameters.phi, top.parameters.phi, atol=0.02)
+    real, seen = em.log_posterior, []
+
+    def bounded(model, theta, series, **more):
+        found = real(model, theta, series, **more)
+        seen.append(found[0])
+        if len(seen) == 4:
+            raise ValueError("out of bounds")
+        return found
+
+    monkeypatch.setattr(em, "log_posterior", bounded)
+    before = em.gradient_steps(model, series, start, 20)
+    assert seen[0] < before.log_posterior == max(seen[:3]) < found.log_posterior
+    assert np.isfinite(before.parameters.phi).all()

@@ -9,10 +9,20 @@ from scipy.stats import nbinom
 from small_models import off_gibbs
 
 import rarehmm as rh
-from rarehmm.emissions import families, log_density, prepare
+from rarehmm.emissions import (
+    add_statistics,
+    complete_score,
+    families,
+    log_density,
+    prepare,
+    score,
+    statistics,
+    summed_score,
+)
 from rarehmm.emissions.free_negative_binomial import log_less_digamma, stirling_rest
 from rarehmm.emissions.free_student_t import half_step
 from rarehmm.emissions.gamma import log_minus_digamma
+from rarehmm.emissions.sized import Sized
 from rarehmm.emissions.von_mises import bessel, moments
 from rarehmm.gradients import window_gradients
 from rarehmm.labels import from_labels
@@ -226,3 +236,21 @@ def test_windows_and_all_data_have_the_same_posterior(name):
     error = np.hypot(draws.mean(1).std(0) / np.sqrt(len(draws)), theta.std(0) / np.sqrt(1000))
     assert np.abs((theta.mean(0) - exact.mean(0)) / error).max() < 4.5
     np.testing.assert_allclose(theta.std(0) / exact.std(0), 1.0, atol=0.15)
+
+
+@pytest.mark.parametrize("r", [0.0, -1.0, 2e6, "3"])
+def test_a_dispersion_out_of_bounds_is_refused(r):
+    with pytest.raises(ValueError, match=r"r is .*; it must lie between 0 and 1e6. Beyond, use Poisson\(\)"):
+        rh.NegativeBinomial(r).check()
+
+
+def test_a_family_of_one_size_has_no_arguments():
+    assert Sized().arguments == ()
+    assert rh.Categorical(3) != rh.Categorical(4)
+
+
+def test_what_is_no_family_has_no_functions():
+    for generic, count in ((prepare, 1), (log_density, 2), (score, 2), (add_statistics, 5), (summed_score, 4)):
+        with pytest.raises(TypeError, match=f"int has no {generic.__name__}: attach one with @compiled"):
+            generic(3, *[0.0] * count)
+    assert complete_score(3, 1.0, (), (), ()) == statistics(3, 1.0, ()) == ()

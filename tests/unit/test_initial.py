@@ -205,3 +205,40 @@ def test_a_short_series_with_few_values_still_gets_its_states():
     assert find_states(model, series)[0].parameters.phi.shape == (3, 1)
     with pytest.raises(ValueError, match="3 different values, too few for 4 states"):
         find_states(rh.Model(rh.Poisson(), 4, model.priors), series)
+
+
+def test_of_a_longer_series_a_sample_is_searched(monkeypatch):
+    for name, value in (("SAMPLE", 60), ("LONG", 100), ("PLACES", 8), ("AROUND", 5)):
+        monkeypatch.setattr(initial, name, value)
+    y = np.random.default_rng(0).normal(size=300)
+    y[205:211] += 9
+    y[:30] = np.nan
+    series = rh.Series(y)
+    model = rh.Model(rh.Gaussian(), 2, rh.default_priors(rh.Gaussian(), 2, series))
+    search = initial.Search(model, series, None)
+    assert len(search.small) <= len(search.work) < 300
+    best = find_states(model, series)[0].parameters
+    np.testing.assert_allclose(np.sort(best.phi[:, 0]), [0.0, 9.0], atol=1.0)
+
+
+def test_a_stretch_with_nothing_in_it_surprises_nobody():
+    model = model_of(rh.Gaussian(), 1)
+    work = initial.Surprising(model, model.parameters([[1.0]], mean=0, variance=1))
+    places, values = work(np.full((9, 1), np.nan), np.array([9]))
+    assert len(places) == len(values) == 0
+    y = np.array([0.1, 9.0, 0.2])
+    assert work(y[:, None], np.array([3]))[0][0] == 1
+
+
+def test_a_few_steps_without_m_steps_are_those_of_gradients():
+    y = np.random.default_rng(0).normal(size=(30, 2))
+    y[10:16] += 6
+    series = rh.Series(y)
+    model = rh.Model(Pair(), 2, rh.default_priors(Pair(), 2, series))
+    start = model.parameters([[0.9, 0.1], [0.2, 0.8]], first=[0, 5], second=[0, 5])
+    found = initial.climbed(model, series, start, 20, None)
+    assert (np.diff(found.trace) >= 0).all()
+    np.testing.assert_allclose(found.parameters.phi, [[0, 0], [6, 6]], atol=1.0)
+    slope = rh.log_posterior(model, model.pack(found.parameters), series)[1]
+    assert np.abs(slope).max() < 0.05
+    assert found.log_posterior == pytest.approx(rh.log_posterior(model, model.pack(found.parameters), series)[0])

@@ -10,6 +10,7 @@ from small_models import FAMILIES, Pair, model_of, parameters_of, series_of
 import rarehmm as rh
 from rarehmm.chains import gradient_estimates, run
 from rarehmm.designs import Design
+from rarehmm.dispatch import JIT
 from rarehmm.em import climb
 from rarehmm.exact import gibbs
 from rarehmm.gradients import freeze
@@ -147,9 +148,10 @@ def test_m_step_of_several_columns_given_known_means():
     """The expected complete-data log posterior of the rest, maximised numerically; one coordinate group at a time."""
     rng = np.random.default_rng(0)
     family = rh.MultivariateGaussian(2)
-    y = np.column_stack([rng.normal(size=400), rng.normal(size=400)])
+    T = 400 if JIT else 60
+    y = np.column_stack([rng.normal(size=T), rng.normal(size=T)])
     y[:, 1] += 0.8 * y[:, 0]
-    y[200:] += 6
+    y[T // 2 :] += 6
     series = rh.Series(y)
     names = [p.name for p in family.parameters]
     fixed = {names[0]: [0.5, None]}
@@ -177,16 +179,17 @@ def test_states_are_found_and_put_in_their_places():
     rng = np.random.default_rng(0)
     shell = model_of(rh.Gaussian(), 3)
     P = [[0.95, 0.05, 0], [0, 0.9, 0.1], [0.3, 0, 0.7]]
-    y, _ = rh.simulate(rng, shell, shell.parameters(P, mean=[0, 8, -8], variance=1), 5000)
+    y, _ = rh.simulate(rng, shell, shell.parameters(P, mean=[0, 8, -8], variance=1), 5000 if JIT else 500)
     series = rh.Series(y)
     priors = rh.default_priors(rh.Gaussian(), 3, series)
+    method = "auto" if JIT else "map"
     for fixed, means in (
         ({"mean": [None, -8, None]}, [0, -8, 8]),
         ({"mean": [8, None, None]}, [8, -8, 0]),
         ({"mean": [0, None, None], "transition": RING}, [0, 8, -8]),
     ):
         model = rh.Model(rh.Gaussian(), 3, priors, fixed=fixed)
-        found = Posterior.of(rh.infer(np.random.default_rng(0), model, series, wanted=100))
+        found = Posterior.of(rh.infer(np.random.default_rng(0), model, series, wanted=100, method=method))
         np.testing.assert_allclose(found.mean.phi[:, 0], means, atol=0.2)
 
 
@@ -225,11 +228,14 @@ def test_find_states_gives_known_values():
 # ---------------------------------------------------------------- the face
 def test_estimator_with_fixed_values(tmp_path):
     rng = np.random.default_rng(0)
-    y = rng.normal(size=3000)
-    y[500:520] += 6
-    y[2000:2030] += 6
+    T, first, second, more = (
+        (3000, 500, 2000, {}) if JIT else (120, 20, 80, {"method": "importance", "rare_share": 0.5})
+    )
+    y = rng.normal(size=T)
+    y[first : first + 20] += 6
+    y[second : second + 30] += 6
     fixed = {"mean": [0, None], "variance": [None, 1.0], "transition": [[None, None], [None, None]]}
-    hmm = rh.RareHMM(2, fixed=fixed, n_draws=200).fit(y)
+    hmm = rh.RareHMM(2, fixed=fixed, n_draws=200, **more).fit(y)
     assert hmm.means_[0, 0] == 0
     assert hmm.covars_[1, 0] == 1
     assert hmm.means_[1, 0] == pytest.approx(6, abs=0.6)

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from small_models import FAMILIES, model_of, parameters_of, series_of
+from small_models import FAMILIES, Pair, model_of, parameters_of, series_of
 
 import rarehmm as rh
+from rarehmm import mode as mode_module
 from rarehmm.em import Climb
 from rarehmm.mode import Mode, find_mode, is_other, metric, naming, negative_hessian, renamed
 
@@ -103,3 +104,34 @@ def test_free_states_in_another_order_are_no_second_mode():
     swapped = model.natural(here.phi[order], here.transition[np.ix_(order, order)])
     assert not is_other(mode, series, rh.climb(model, series, swapped, steps=2))
     assert mode.others == []
+
+
+def test_a_step_out_of_bounds_ends_at_the_best_point_before_it(monkeypatch):
+    y = np.random.default_rng(0).normal(size=(30, 2))
+    series = rh.Series(y)
+    model = rh.Model(Pair(), 1, rh.Priors((rh.Normal(0.0, 1.0),) * 2))
+    start = model.pack(model.parameters([[1.0]], first=2.0, second=-1.0))
+    top, value = mode_module.polish(model, series, start, None)
+    np.testing.assert_allclose(top, y.sum(0) / 31, atol=1e-3)  # unit variance, and a prior worth one observation
+    real, seen = mode_module.log_posterior, []
+
+    def bounded(model, theta, series, **more):
+        found = real(model, theta, series, **more)
+        seen.append(found[0])
+        if len(seen) == 4:
+            raise ValueError("out of bounds")
+        return found
+
+    monkeypatch.setattr(mode_module, "log_posterior", bounded)
+    _, before = mode_module.polish(model, series, start, None)
+    assert seen[0] < before == max(seen[:3]) < value
+
+
+def test_newton_steps_stay_within_bounds():
+    model = model_of(rh.Gaussian(), 1)
+    series = rh.Series(np.random.default_rng(0).normal(size=20))
+    theta = model.pack(model.parameters([[1.0]], mean=0.5, variance=2.0))
+    value = rh.log_posterior(model, theta, series)[0]
+    there, same = mode_module.newton(model, series, theta, value, 1e5 * np.eye(2), None, reach=1e9)
+    np.testing.assert_array_equal(there, theta)
+    assert same == value

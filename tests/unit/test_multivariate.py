@@ -8,7 +8,9 @@ import pytest
 from scipy.stats import kstest, multivariate_normal
 
 import rarehmm as rh
+from rarehmm.dispatch import JIT
 from rarehmm.emissions import prepare, statistics, there
+from rarehmm.emissions.multivariate_gaussian import drawn
 from rarehmm.gradients import window_gradients
 from rarehmm.points import Points
 from rarehmm.prediction import Ready, update
@@ -98,8 +100,9 @@ def test_draws_given_the_states_keep_the_prior(diagonal):
 
 def test_columns_that_are_near_copies_do_not_break_it():
     rng = np.random.default_rng(2)
-    x = np.repeat([0.0, 5.0, 0.0], 100) + rng.normal(size=300)
-    series = rh.Series(np.column_stack([x, x + 1e-7 * rng.normal(size=300)]))
+    T = 300 if JIT else 60
+    x = np.repeat([0.0, 5.0, 0.0], T // 3) + rng.normal(size=T)
+    series = rh.Series(np.column_stack([x, x + 1e-7 * rng.normal(size=T)]))
     family = rh.MultivariateGaussian(2)
     model = rh.Model(family, 2, rh.default_priors(family, 2, series))
     mode = rh.find_mode(model, series)
@@ -112,9 +115,10 @@ def test_columns_that_are_near_copies_do_not_break_it():
 def test_a_far_outlier_and_a_column_that_rests_do_not_break_it(diagonal):
     rng = np.random.default_rng(3)
     family = rh.MultivariateGaussian(2, diagonal)
-    outlier = np.vstack([rng.normal(size=(500, 2)), [[80, 80]]])
-    rests = np.column_stack([rng.normal(size=500), np.where(np.arange(500) // 40 == 5, rng.normal(size=500), 0.0)])
-    for y in (outlier, rests, rng.integers(0, 2, (60, 2)).astype(float)):
+    T = 500 if JIT else 60
+    outlier = np.vstack([rng.normal(size=(T, 2)), [[80, 80]]])
+    rests = np.column_stack([rng.normal(size=T), np.where(np.arange(T) // (T // 12) == 5, rng.normal(size=T), 0.0)])
+    for y in (outlier, rests, rng.integers(0, 2, (60 if JIT else 30, 2)).astype(float)):
         series = rh.Series(y)
         model = rh.Model(family, 2, rh.default_priors(family, 2, series))
         assert np.isfinite(rh.find_mode(model, series).log_posterior)
@@ -230,3 +234,8 @@ def test_errors_lead_to_covariances():
         model.parameters(truth.transition, mean=[0, 1])
     with pytest.raises(ValueError, match="not positive definite"):
         model.family.phi_of(np.zeros(2), np.ones((2, 2)))
+
+
+def test_a_mean_without_a_law_is_said():
+    with pytest.raises(ValueError, match="a mean or slope has no law to be drawn from: it has a Flat prior"):
+        drawn(np.random.default_rng(0), np.zeros((2, 2)), np.zeros(2), np.zeros(2))

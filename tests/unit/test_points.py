@@ -69,3 +69,29 @@ def test_a_long_series_is_read_in_stretches(monkeypatch):
     values, slopes = points.values_and_slopes(theta)
     np.testing.assert_allclose(points.values(theta), values, rtol=1e-11)
     np.testing.assert_array_equal(slopes[1], rh.log_posterior(model, theta[1], series)[1])
+
+
+def test_improbable_transitions_are_looked_at_one_by_one():
+    rng = np.random.default_rng(0)
+    model = model_of(rh.Gaussian(), 2)
+    parameters = parameters_of(rng, model, gap=4.0)
+    series = rh.Series(series_of(rng, model, parameters, 30))
+    theta = np.tile(model.pack(parameters), (3, 1))
+    theta[1, -2:] = -220.0  # of e^-220 beside 1
+    values = Points(model, series).values(theta)
+    np.testing.assert_allclose(values, [rh.log_posterior(model, row, series)[0] for row in theta], rtol=1e-9)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_goes_wrong_in_a_thread_is_told(threads, monkeypatch):
+    rng = np.random.default_rng(0)
+    model = model_of(rh.Gaussian(), 2)
+    parameters = parameters_of(rng, model)
+    points = Points(model, rh.Series(series_of(rng, model, parameters, 30)), threads)
+
+    def fail(*_):
+        raise KeyError("in a thread")
+
+    monkeypatch.setattr(points, "_lot", fail)
+    with pytest.raises(KeyError, match="in a thread"):
+        points._together(np.tile(model.pack(parameters), (100, 1)), False)

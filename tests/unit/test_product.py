@@ -306,3 +306,25 @@ def test_kernels_of_an_edited_part_are_others():
     name = r"#\d+"
     assert re.sub(name, "", str(one)) == re.sub(name, "", str(same)) != re.sub(name, "", str(edited))
     assert [tag.identity[0].split(".")[-1] for tag in tags([types.int64, one])][1:] == ["Gaussian", "Mine"]
+
+
+def test_missing_columns_are_drawn_part_by_part():
+    family = rh.Product(rh.Gaussian(), rh.MultivariateGaussian(2))
+    two = rh.MultivariateGaussian(2).phi_of([[3.0, -3.0]], [np.array([[1.0, 0.999], [0.999, 1.0]])])[0]
+    phi = np.r_[0.0, 1.0, two]
+    y = np.array([[np.nan, 3.5, np.nan], [0.5, np.nan, -3.0], [0.1, 3.0, -3.1]])
+    found = family.complete(np.random.default_rng(0), y, phi)
+    there = ~np.isnan(y)
+    np.testing.assert_array_equal(found[there], y[there])
+    assert np.isnan(found[0, 0])  # a part of one column needs no draw
+    assert found[0, 2] == pytest.approx(-2.5, abs=0.3)
+    assert found[1, 1] == pytest.approx(3.0, abs=0.3)
+
+
+def test_a_part_of_two_columns_without_margins_needs_both():
+    family = rh.Product(Pair(), rh.Gaussian())
+    c = prepare(family, np.array([0.0, 1.0, 2.0, 1.0]))
+    y = tuple(np.array([[0.3, 1.2, 2.5], [0.3, np.nan, 2.5], [np.nan, np.nan, 2.5]]).T)
+    alone = log_density(rh.Gaussian(), 2.5, prepare(rh.Gaussian(), np.array([2.0, 1.0])))
+    both = log_density(Pair(), (0.3, 1.2), prepare(Pair(), np.array([0.0, 1.0])))
+    np.testing.assert_allclose(log_density(family, y, c), [alone + both, alone, alone])

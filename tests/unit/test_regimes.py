@@ -147,3 +147,66 @@ def test_states_too_many_do_not_hide_the_regime(K, seed):
     assert events["start"].tolist() == [1000, 3000]
     assert events["end"].tolist() == [1029, 3039]
     assert all(hmm.means_[k, 0] > 6 for k in hmm.rare_states_)
+
+
+# ---------------------------------------------------------------- the same in small: a hundred observations
+def bumps():
+    """Ten observations far up, at two levels in turn."""
+    y = np.random.default_rng(0).normal(size=100)
+    y[40:50] = 0.3 * y[40:50] + np.tile([7.0, 9.0], 5)
+    return rh.Series(y)
+
+
+def test_states_that_share_a_rare_regime_are_all_rare(monkeypatch):
+    monkeypatch.setattr(module, "STEPS", 5)
+    model, P = model_of(rh.Gaussian(), 3), [[0.94, 0.03, 0.03], [0.2, 0.4, 0.4], [0.2, 0.4, 0.4]]
+    found = judge_states(model, model.parameters(P, mean=[0, 7, 9], variance=0.5), bumps(), rare_share=0.2)
+    assert [r.kind for r in found] == ["common", "rare", "rare"]
+    (shared,) = [r for r in found if "it shares the regime of state" in r.words]
+    (other,) = [r for r in found if "raises the log likelihood" in r.words]
+    assert shared.words.endswith(str(other.state))
+
+
+def test_a_state_that_is_not_worth_its_price_is_unsupported(monkeypatch):
+    monkeypatch.setattr(module, "STEPS", 3)
+    y = np.random.default_rng(0).normal(size=100)
+    model = model_of(rh.Gaussian(), 2)
+    point = model.parameters([[0.97, 0.03], [0.1, 0.9]], mean=[0, 1.2], variance=[1, 0.3])
+    found = judge_states(model, point, rh.Series(y), rare_share=0.5)[1]
+    assert found.kind == "unsupported"
+    assert "would be needed" in found.words
+
+
+def test_the_tail_of_heavy_noise_is_no_regime(monkeypatch):
+    monkeypatch.setattr(module, "STEPS", 4)
+    rng = np.random.default_rng(0)
+    rng.normal(size=100)
+    y = rng.standard_t(2, size=100)
+    model = model_of(rh.Gaussian(), 2)
+    alone = model.parameters([[0.9, 0.1], [0.9, 0.1]], mean=0, variance=[1, 30])
+    found = judge_states(model, alone, rh.Series(y), rare_share=0.3)[1]
+    assert (found.kind, found.words[:34]) == ("tail", "its observations neither stand apa")
+    together = rng.standard_t(2, size=100)
+    together[50:56] = [4, -5, 3.6, -7, 6, -4]
+    sticky = model.parameters([[0.97, 0.03], [0.2, 0.8]], mean=0, variance=[1, 30])
+    found = judge_states(model, sticky, rh.Series(together), rare_share=0.3)[1]
+    assert found.kind == "tail"
+    assert found.words.startswith("1 states with heavier tails, StudentT(")
+
+
+def test_of_a_long_series_the_surprising_stretches_are_looked_at(monkeypatch):
+    monkeypatch.setattr(module, "SAMPLE", 30)
+    monkeypatch.setattr(module, "STEPS", 4)
+    model = model_of(rh.Gaussian(), 2)
+    point = model.parameters([[0.97, 0.03], [0.2, 0.8]], mean=[0, 8], variance=1)
+    found = judge_states(model, point, bumps(), rare_share=0.2)
+    assert [r.kind for r in found] == ["common", "rare"]
+    assert found[1].observations == pytest.approx(10, abs=0.1)  # of all
+
+
+def test_an_empty_state_is_left_out_before_the_others_are_judged(monkeypatch):
+    monkeypatch.setattr(module, "STEPS", 4)
+    model = model_of(rh.Gaussian(), 3)
+    P = [[0.95, 0.04, 0.01], [0.2, 0.79, 0.01], [0.4, 0.4, 0.2]]
+    found = judge_states(model, model.parameters(P, mean=[0, 8, 500], variance=1), bumps(), rare_share=0.2)
+    assert [r.kind for r in found] == ["common", "rare", "empty"]

@@ -1,0 +1,165 @@
+"""RareHMM on sixty observations, from its mode: everything that can be asked of a fit, without a compiler."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+import rarehmm as rh
+from rarehmm import checks
+from rarehmm.estimator import as_series, generator
+
+EVENT = slice(30, 34)
+
+
+def burst(seed=0):
+    y = np.random.default_rng(seed).normal(size=60)
+    y[EVENT] += 9
+    return y
+
+
+def unfitted(**more):
+    """From the truth, so that nothing has to be searched for."""
+    return rh.RareHMM(2, **{"method": "map", "init": (burst() > 5).astype(int), "rare_share": 0.2, **more})
+
+
+@pytest.fixture(scope="module")
+def hmm():
+    return unfitted().fit(burst())
+
+
+def test_what_was_found(hmm):
+    assert hmm.rare_states_.tolist() == [1]
+    assert [r.kind for r in hmm.regimes_] == ["common", "rare"]
+    assert hmm.means_ == pytest.approx(np.array([[0.0], [9.0]]), abs=0.7)
+    assert hmm.covars_.shape == (2, 1)
+    assert hmm.transmat_.sum(1) == pytest.approx(1)
+    assert hmm.startprob_ == pytest.approx(rh.stationary(hmm.transmat_))
+    assert hmm.posterior_.why == ["the mode was asked for"]
+    assert hmm.verdict_ == "Nothing speaks against this posterior."
+    assert hmm.n_features_in_ == 1
+    assert "mean[1]" in hmm.summary().index
+    assert hmm.__sklearn_tags__().input_tags.allow_nan
+
+
+def test_states_of_another_series(hmm, tmp_path):
+    y = burst(1)
+    probability = hmm.predict_proba(y)
+    mean = hmm.posterior_.mean
+    np.testing.assert_allclose(probability, rh.smooth(hmm.posterior_.model, mean, rh.Series(y)), atol=1e-12)
+    value, path = hmm.decode(y)
+    np.testing.assert_array_equal(path, hmm.predict(y))
+    np.testing.assert_array_equal(np.flatnonzero(path == 1), np.arange(60)[EVENT])
+    whole = rh.log_likelihood(hmm.posterior_.model, mean, rh.Series(y))
+    assert hmm.score(y) == pytest.approx(whole)
+    assert whole - 0.5 < value < whole + 1e-9  # one path has nearly all of it
+    written = hmm.predict_proba(y, out=tmp_path / "p.npy")
+    np.testing.assert_allclose(written, probability, atol=1e-6)
+    filtered, stream = hmm.filter_proba(y), None
+    for v in y[:4]:
+        stream = hmm.update(stream, v)
+    np.testing.assert_allclose(stream.probability, filtered[3], atol=1e-9)
+    two = hmm.predict(y, lengths=[20, 40])
+    np.testing.assert_array_equal(two, hmm.predict([y[:20], y[20:]]))
+
+
+def test_events_forecasts_and_samples(hmm):
+    y = burst(1)
+    events = hmm.rare_events(y)
+    assert (events["start"].tolist(), events["duration"].tolist()) == ([30], [4])
+    ahead = hmm.forecast(y, 5, size=20)
+    assert ahead.event.shape == (5,)
+    assert (np.diff(ahead.event) > 0).all()
+    assert ahead.observations.shape == (20, 5)
+    x, states = hmm.sample(50, random_state=np.random.RandomState(0))
+    assert (x.shape, states.shape) == ((50, 1), (50,))
+    again, _ = hmm.sample(50, random_state=np.random.RandomState(0))
+    np.testing.assert_array_equal(x, again)
+    point = clone(hmm).set_params(n_average=0).fit(y)
+    np.testing.assert_array_equal(point.sample(9)[1], point.sample(9)[1])
+    with pytest.warns(UserWarning, match="no state is called rare"):
+        assert len(rh.RareHMM.of(hmm.posterior_, []).rare_events(y)) == 0
+    with pytest.raises(ValueError, match=r"states is \[7\]; numbers of states, 0 to 1"):
+        hmm.rare_events(y, states=[7])
+
+
+def test_the_fit_is_checked_in_words(hmm):
+    y = burst(1)
+    names = [c.name for c in hmm.check(y).checks]
+    assert "largest" in names
+    assert "correlated residuals" in names
+    shifted = hmm.check(y + 40)
+    assert not shifted.good
+    assert str(shifted).startswith("The model does not fit the series")
+
+
+def test_starts_clones_and_pickles(hmm):
+    y = burst()
+    for init in (hmm, hmm.posterior_.mean):
+        other = clone(unfitted(init=init))
+        assert other.init is init
+        np.testing.assert_allclose(other.fit(y).means_, hmm.means_, atol=1e-3)
+    copy = pickle.loads(pickle.dumps(hmm))
+    np.testing.assert_array_equal(copy.predict_proba(y), hmm.predict_proba(y))
+    kept = rh.RareHMM.of(hmm.posterior_, hmm.regimes_)
+    np.testing.assert_array_equal(kept.predict(y), hmm.predict(y))
+
+
+def test_tables_have_names_which_a_later_fit_forgets():
+    y = burst()
+    found = unfitted(emission=["gaussian", "gaussian"]).fit(pd.DataFrame({"a": y, "b": -y}))
+    assert found.feature_names_in_.tolist() == ["a", "b"]
+    assert found.means_ == pytest.approx(np.array([[0, 0], [9, -9]]), abs=0.7)
+    with pytest.raises(ValueError, match=r"the columns are \['b', 'a'\]; the fit was to \['a', 'b'\], in this order"):
+        found.predict(pd.DataFrame({"b": -y, "a": y}))
+    found.fit(np.column_stack([y, -y]))
+    assert not hasattr(found, "feature_names_in_")
+
+
+def test_several_columns_have_covariances():
+    y = np.column_stack([burst(), burst(1)])
+    found = unfitted().fit(y)
+    assert found.covars_.shape == (2, 2, 2)
+    assert found.means_ == pytest.approx(np.array([[0, 0], [9, 9]]), abs=0.7)
+
+
+def test_counts_have_no_variances():
+    y = np.abs(burst()).round()
+    found = unfitted(emission="poisson").fit(y)
+    with pytest.raises(AttributeError, match="Poisson has no variances; it has rate"):
+        _ = found.covars_
+
+
+@pytest.mark.parametrize(
+    ("use", "words"),
+    [
+        (lambda y: rh.RareHMM().predict(y), "not fitted yet; call fit first"),
+        (lambda y: unfitted(rare_share=0).fit(y), "rare_share is 0; it must lie between 0 and 1"),
+        (lambda y: unfitted().fit(y, client=1, executor=1), "both client and executor are given"),
+        (lambda y: unfitted().fit(y, [20, 40]), "looks like lengths of sequences; pass them by name"),
+        (lambda y: as_series(rh.Series(y), [20, 40]), "X is a Series, which knows its sequences already"),
+        (lambda y: unfitted(n_average=-1).fit(y), "n_average is -1"),
+    ],
+)
+def test_errors_name_the_way_out(use, words):
+    with pytest.raises((ValueError, NotFittedError), match=words):
+        use(burst())
+
+
+def test_old_generators_and_new_ones():
+    old = generator(np.random.RandomState(3)).random()
+    assert old == generator(np.random.RandomState(3)).random() != generator(3).random()
+    new = np.random.default_rng(3)
+    assert generator(new) is new
+
+
+def test_what_fills_the_memory_is_refused(hmm, monkeypatch):
+    checks.check_memory("an array", 1, "nothing.")
+    with pytest.raises(MemoryError, match=r"an array would take 1.07e\+09 GiB, of .* in all; use a file."):
+        checks.check_memory("an array", 1 << 60, "use a file.")
+    monkeypatch.delattr(checks.os, "sysconf")
+    with pytest.raises(MemoryError, match=r"would take 5 GiB, of 8 in all"):
+        checks.check_memory("an array", 5 << 30, "use a file.")

@@ -1,0 +1,450 @@
+"""Every method and every turn of the decision rule, on a series so short that nothing needs to be compiled."""
+
+import numpy as np
+import pytest
+from scipy.signal import lfilter
+from scipy.special import gammaln
+from small_models import model_of
+
+import rarehmm as rh
+from rarehmm import exact, inference, methods, points
+from rarehmm.checks import InterruptedWarning
+from rarehmm.diagnostics import Check, verdict
+from rarehmm.importance import GammaRows, Roots, Weighted, adaptive_importance, bridge_evidence, effective, fitted
+from rarehmm.inference import infer
+from rarehmm.methods import Job, by_gibbs, by_hmc, by_laplace, by_paper
+from rarehmm.mode import find_mode
+from rarehmm.points import Points
+from rarehmm.samplers import DivergedError, Divergence
+from rarehmm.variational import gaussian_approximation
+
+T = 24
+CHECKS = ["smallest state", "Stein discrepancy", "spread", "second modes"]  # of every method that samples
+BAD = Check("made up", 0.0, False, "for this test")
+
+
+@pytest.fixture(scope="module")
+def two():
+    """Two states far apart in 24 observations: model, series, where to start."""
+    rng = np.random.default_rng(0)
+    model = model_of(rh.Gaussian(), 2)
+    start = model.parameters([[0.9, 0.1], [0.1, 0.9]], mean=[0, 8], variance=1)
+    return model, rh.Series(np.r_[rng.normal(size=14), rng.normal(8, 1, 10)]), start
+
+
+@pytest.fixture(scope="module")
+def mode(two):
+    return find_mode(*two)
+
+
+def laplace_draws(rng, mode, series, steps, *, watch=None, **_):
+    """What Hamiltonian Monte Carlo would draw, were the posterior Gaussian."""
+    watch(steps)
+    return mode.theta + rng.standard_normal((methods.LANES, steps, len(mode.theta))) @ mode.factor.T
+
+
+def names(found):
+    return [c.name for c in found.checks]
+
+
+def is_near(found, mode, most=1.5):
+    """Draws are finite, of the right shape, and their means within ``most`` standard deviations of the mode."""
+    assert found.theta.ndim == 3
+    assert found.theta.shape[-1] == mode.model.size
+    assert np.isfinite(found.theta).all()
+    z = np.linalg.solve(mode.factor, (found.theta.mean((0, 1)) - mode.theta)[:, None])
+    assert np.abs(z).max() < most
+
+
+# ---------------------------------------------------------------- methods by their names
+@pytest.mark.parametrize(
+    ("method", "own", "words"),
+    [
+        ("gibbs", ["effective draws", "R-hat"], "Gibbs sampling was asked for"),
+        (
+            "importance",
+            ["Pareto k", "effective draws by weight", "largest weight", "last proposal"],
+            "importance sampl",
+        ),
+        ("laplace", ["nearly Gaussian", "effective draws"], "the Laplace approximation was asked for"),
+        (
+            "chain",
+            ["nearly Gaussian", "buffer bias", "gradient noise", "effective draws", "R-hat"],
+            "chains on windows",
+        ),
+        ("langevin", ["effective draws", "R-hat"], "Langevin dynamics with a Metropolis correction was asked for"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Not to be trusted")
+def test_a_method_that_was_asked_for(two, mode, method, own, words):
+    model, series, start = two
+    told = set()
+    found = infer(np.random.default_rng(1), model, series, start=start, wanted=20, method=method,
+                  watch=lambda stage, *_: told.add(stage))  # fmt: skip
+    assert found.method == method
+    assert words in found.why[0]
+    assert names(found) == own + CHECKS
+    assert "checks" in told
+    is_near(found, mode)
+    assert (found.weighted is not None) == (method == "importance")
+    text = found.describe().splitlines()
+    assert text[0].startswith(f"{method}: ")
+    assert text[-1] == found.verdict == verdict(found.checks)
+    assert len(text) == 2 + len(found.checks)
+
+
+@pytest.mark.filterwarnings("ignore:Not to be trusted")
+def test_variational_inference_in_a_few_steps(two, mode, monkeypatch):
+    def few(rng, model, pool, start, steps, **more):
+        assert steps == 20_000
+        return gaussian_approximation(rng, model, pool, start, 300, **more)
+
+    monkeypatch.setattr(methods, "gaussian_approximation", few)
+    model, series, start = two
+    found = infer(np.random.default_rng(1), model, series, start=start, wanted=100, method="vi")
+    assert names(found) == ["buffer bias", "gradient noise", "nearly Gaussian", "effective draws", *CHECKS]
+    assert found.theta.shape == (4, 25, model.size)
+    is_near(found, mode, 2.0)
+    ratio = found.theta.std((0, 1)) / np.linalg.norm(mode.factor, axis=1)
+    assert 0.3 < ratio.min() < ratio.max() < 3
+
+
+@pytest.mark.filterwarnings("ignore:Not to be trusted")
+@pytest.mark.parametrize("method", ["tass", "sgld"])
+def test_the_paper_s_samplers_go_on_until_there_is_enough(two, method, monkeypatch):
+    monkeypatch.setattr(methods, "PAPER_STEPS", 400)
+    monkeypatch.setattr(methods, "THIN", 1)
+    model, series, start = two
+    found = infer(np.random.default_rng(1), model, series, start=start, wanted=100, method=method)
+    assert names(found) == ["step size", "effective draws", "R-hat", *CHECKS]
+    assert found.checks[0].value == pytest.approx(1.0)
+    assert found.theta.shape[::2] == (4, model.size)
+    assert 8 < found.theta.shape[1] <= 400  # the first round has 8
+    assert np.isfinite(found.theta).all()
+
+
+def test_the_paper_s_sampler_halves_its_step_where_it_diverges(two, mode, monkeypatch):
+    model, series, _ = two
+    sizes = []
+
+    def diverge(rng, sampler, *_, **__):
+        sizes.append(sampler.step_size)
+        raise DivergedError([Divergence("mean[0]", 1, 0)], np.zeros((1, 1, model.size)))
+
+    monkeypatch.setattr(methods, "run", diverge)
+    with pytest.raises(DivergedError, match=r"mean\[0\]"):
+        by_paper(Job(np.random.default_rng(0), mode, series), is_targeted=False)
+    np.testing.assert_allclose(np.array(sizes) * T, 2.0 * 0.5 ** np.arange(len(sizes)))
+    assert sizes[-1] < 1e-6 / T <= sizes[-2]
+
+
+def test_the_paper_s_sampler_takes_no_known_values(two):
+    model, series, start = two
+    known = rh.Model(rh.Gaussian(), 2, model.priors, fixed={"mean": [0, None]})
+    with pytest.raises(ValueError, match="do not know of fixed values"):
+        infer(np.random.default_rng(1), known, series, start=start, method="tass")
+
+
+def test_the_mode_alone_and_everything_known(two, mode):
+    model, series, start = two
+    found = infer(np.random.default_rng(0), model, series, start=start, method="map")
+    np.testing.assert_allclose(found.theta, mode.theta[None, None], atol=1e-6)
+    assert names(found) == ["smallest state"]
+    fixed = {"mean": [0, 8], "variance": [1, 1], "transition": [[0.9, 0.1], [0.1, 0.9]]}
+    known = infer(np.random.default_rng(0), rh.Model(rh.Gaussian(), 2, model.priors, fixed=fixed), series)
+    assert known.theta.shape == (1, 1, 0)
+    assert known.why == ["everything is known"]
+    expected = rh.log_likelihood(model, start, series) + known.mode.model.log_prior(np.zeros(0))
+    assert known.mode.log_posterior == pytest.approx(expected)
+
+
+def test_an_empty_state_comes_with_a_warning(two):
+    model, series, _ = two
+    fixed = {"mean": [4, 500], "variance": [20, 1], "transition": [[0.9, 0.1], [0.1, 0.9]]}
+    with pytest.warns(RuntimeWarning, match="Not to be trusted as it is: smallest state .*: use fewer states"):
+        infer(np.random.default_rng(0), rh.Model(rh.Gaussian(), 2, model.priors, fixed=fixed), series)
+
+
+def test_a_gaussian_without_a_density_is_worth_nothing(two, mode):
+    _, series, _ = two
+    far = mode._replace(theta=mode.theta + 1e6, factor=1e-9 * mode.factor)
+    draws, (near, size) = by_laplace(Job(np.random.default_rng(0), far, series, 10.0))
+    assert draws.shape == (4, 25, mode.model.size)
+    assert (near.value, near.good, size.value) == (0.0, False, 100.0)
+
+
+# ---------------------------------------------------------------- the turns of the rule
+def test_nearly_gaussian_posteriors_are_left_to_chains():
+    series = rh.Series(np.random.default_rng(0).normal(size=60))
+    model = model_of(rh.Gaussian(), 1)
+    start = model.parameters([[1.0]], mean=0, variance=1)
+    found = infer(np.random.default_rng(1), model, series, start=start, wanted=20)
+    assert found.method == "chain"
+    assert found.why[0].endswith("of the points of the Laplace approximation are effective: chains on windows")
+    assert names(found)[:3] == ["nearly Gaussian", "buffer bias", "gradient noise"]
+    is_near(found, find_mode(model, series, start), 1.0)
+
+
+@pytest.mark.filterwarnings("ignore:Not to be trusted")  # the draws are those of a Gaussian, and it shows
+@pytest.mark.parametrize("what", ["buffer", "noise"])
+def test_what_windows_cannot_do_is_left_to_all_data(two, mode, what, monkeypatch):
+    monkeypatch.setattr(inference, "NEARLY_GAUSSIAN", 0.1)
+    monkeypatch.setattr(methods, "hmc", laplace_draws)
+    real = inference.shortest_buffer
+    if what == "buffer":
+        monkeypatch.setattr(inference, "shortest_buffer", lambda job: (*real(job)[:2], 0.7))
+    else:
+        monkeypatch.setattr(inference, "pilot_pool", lambda *_: (None, BAD._replace(value=0.33)))
+    words = {
+        "buffer": "no buffer up to 20 passes its test (bias 0.7)",
+        "noise": "windows leave too much to chance (0.33 of the variance)",
+    }
+    model, series, start = two
+    found = infer(np.random.default_rng(1), model, series, start=start, wanted=50)
+    assert found.method == "hmc"
+    assert found.why[1:] == [words[what], "the series is short: Hamiltonian Monte Carlo on all data"]
+    assert found.theta.shape == (methods.LANES, 100, model.size)
+    assert names(found) == ["nearly Gaussian", "effective draws", "R-hat", *CHECKS]
+    is_near(found, mode, 0.2)
+
+
+def test_longer_series_are_left_to_importance_sampling(two, mode, monkeypatch):
+    monkeypatch.setattr(points, "ROOM", 0)  # no series is short
+    monkeypatch.setattr(inference, "NEARLY_GAUSSIAN", 1.1)
+    model, series, start = two
+    found = infer(np.random.default_rng(1), model, series, start=start, wanted=200)
+    assert found.method == "importance"
+    assert found.why[-1] == "importance sampling instead"
+    assert names(found)[:2] == ["nearly Gaussian", "Pareto k"]
+    assert found.theta.shape == (1, round(2 * found.weighted.effective), model.size)
+    is_near(found, mode)
+
+
+def test_rows_as_gamma_numbers_where_they_are_better(two, monkeypatch):
+    monkeypatch.setattr(points, "ROOM", 0)
+    monkeypatch.setattr(inference, "NEARLY_GAUSSIAN", 1.1)
+    real, shares, seen = inference.laplace_importance, iter([0.4, 0.6]), []
+    monkeypatch.setattr(inference, "laplace_importance", lambda *a: real(*a)._replace(last_share=next(shares)))
+
+    def adapted(rng, roots, wanted):
+        seen.append(type(roots))
+        return adaptive_importance(rng, roots, wanted, (200, 200))
+
+    monkeypatch.setattr(inference, "adaptive_importance", adapted)
+    model, series, start = two
+    found = infer(np.random.default_rng(1), model, series, start=start, wanted=200)
+    assert seen == [GammaRows]
+    assert found.why[1] == "with rows of transitions as gamma numbers 60%"
+    assert found.checks[0].value == 0.6
+
+
+def test_importance_sampling_that_fails_is_not_believed(two, monkeypatch):
+    monkeypatch.setattr(points, "ROOM", 0)
+    monkeypatch.setattr(inference, "NEARLY_GAUSSIAN", 1.1)
+    monkeypatch.setattr(inference, "FAR_FROM_GAUSSIAN", 1.1)
+    monkeypatch.setattr(methods, "hmc", laplace_draws)
+    model, series, start = two
+    with pytest.warns(RuntimeWarning) as told:
+        found = infer(np.random.default_rng(1), model, series, start=start, wanted=200)
+    assert str(told[0].message).startswith("the posterior is badly identified: Not to be trusted as it is: nearly Gau")
+    assert found.method == "hmc"
+    assert found.why[-1] == "importance sampling fails its checks: Hamiltonian Monte Carlo on all data"
+    assert not found.checks[0].good
+
+
+def three_clusters():
+    """Two states for three clusters: the one in the middle goes with either of the others."""
+    rng = np.random.default_rng(0)
+    y = np.concatenate([0.5 * rng.normal(size=4) + c for c in (-9.0, 0.0, 9.0)])
+    series = rh.Series(rng.permutation(np.r_[y, -y]))
+    model = rh.Model(rh.Gaussian(), 2, rh.default_priors(rh.Gaussian(), 2, series))
+    half = [[0.5, 0.5], [0.5, 0.5]]
+    low = model.parameters(half, mean=[-9, 4.5], variance=[0.5, 20])
+    high = model.parameters(half, mean=[-4.5, 9], variance=[20, 0.5])
+    return model, series, low, high
+
+
+def with_another_mode(monkeypatch, model, series, low, high):
+    """``infer`` finds the mode near ``low``, and has seen the other one."""
+    first = find_mode(model, series, low)._replace(others=[rh.climb(model, series, high, steps=50)])
+    monkeypatch.setattr(
+        inference, "find_mode", lambda m, s, start=None, **_: find_mode(m, s, start) if start else first
+    )
+    return first
+
+
+@pytest.mark.parametrize("short", [True, False])
+@pytest.mark.filterwarnings("ignore:Not to be trusted")
+def test_modes_of_the_same_height_are_stacked(short, monkeypatch):
+    """The data are symmetric: so are the shares of the modes, and the means of all draws."""
+    model, series, low, high = three_clusters()
+    with_another_mode(monkeypatch, model, series, low, high)
+    monkeypatch.setattr(methods, "hmc", laplace_draws)
+    if not short:
+        monkeypatch.setattr(points, "ROOM", 0)
+    with pytest.warns(RuntimeWarning, match="2 modes of the posterior of nearly the same height, with shares"):
+        found = infer(np.random.default_rng(3), model, series, wanted=200)
+    assert found.method == "stacked"
+    how = "Hamiltonian Monte Carlo" if short else "importance sampling"
+    assert found.why == [f"2 modes within 10 of the log posterior: {how} around each, stacked by evidence"]
+    (outside,) = [c for c in found.checks if c.name == "second modes"]
+    assert 0.2 < outside.value <= 0.5
+    assert "means of parameters lie between them" in outside.note
+    means = found.mode.model.unpack_all(found.theta[0])[0][:, :, 0]
+    assert 0.2 < (means.sum(1) > 0).mean() < 0.8
+
+
+@pytest.mark.filterwarnings("ignore:Not to be trusted")
+def test_chains_with_one_law_are_not_stacked(two, mode, monkeypatch):
+    model, series, start = two
+    monkeypatch.setattr(methods, "hmc", laplace_draws)
+    near = mode.model.unpack(mode.theta + 0.5 * mode.factor.sum(1))
+    with_another_mode(monkeypatch, model, series, start, near)
+    found = infer(np.random.default_rng(0), model, series, wanted=50)
+    assert found.method == "hmc"
+    assert found.why[0].startswith("chains from 2 starting points get from each to the other")
+    assert found.theta.shape == (2 * methods.LANES, 100, model.size)
+    assert found.checks[-1] == Check("second modes", 0.0, True, "modes of nearly the same height seen besides this one")
+
+
+def test_second_modes_that_are_not_sampled_are_said(two, monkeypatch):
+    model, series, start = two
+    with_another_mode(monkeypatch, model, series, start, start)
+    with pytest.warns(RuntimeWarning, match=r"second modes 1 .*: not sampled"):
+        infer(np.random.default_rng(0), model, series, wanted=20, method="gibbs")
+
+
+# ---------------------------------------------------------------- rounds, interrupts and doors of the samplers
+def test_a_second_round_is_as_long_as_there_is_work_for(two, mode, monkeypatch):
+    """Draws that hardly move ask for more; without room for it there is one round."""
+    _, series, _ = two
+    rounds = []
+
+    def slow(rng, mode, series, steps, *, leaps, watch, **_):
+        rounds.append((steps, leaps))
+        z = lfilter([1], [1, -0.9], rng.standard_normal((methods.LANES, 100 + steps, len(mode.theta))), axis=1)
+        return mode.theta + np.sqrt(0.19) * z[:, 100:] @ mode.factor.T
+
+    monkeypatch.setattr(methods, "hmc", slow)
+    for work in (np.inf, 1.0):
+        by_hmc(Job(np.random.default_rng(0), mode, series, 400.0), work=work)
+    assert [leaps for _, leaps in rounds] == [8, 16, 8]
+    assert rounds[1][0] > rounds[0][0] == 100
+
+
+def test_gibbs_sampling_goes_on_until_there_is_enough(two, mode):
+    told = []
+    job = Job(np.random.default_rng(0), mode, two[1], 120.0, watch=lambda *said: told.append(said))
+    draws, (size, agree) = by_gibbs(job, chains=2)
+    assert size.good
+    assert draws.shape[1] >= 120
+    assert told[0] == ("Gibbs sampling", 0, 2 * 120)
+    assert agree.name == "R-hat"
+
+
+def test_hamiltonian_monte_carlo_has_the_moments_of_the_posterior():
+    """One rate, Gamma(2, .1) before and Gamma(2 + sum, .1 + n) after: its logarithm is nearly Gaussian."""
+    y = np.array([3.0, 5, 4, 6, 2, 7])
+    model, series = model_of(rh.Poisson(), 1), rh.Series(y)
+    mode = find_mode(model, series, model.parameters([[1.0]], rate=4.0))
+    told = []
+    draws = exact.hmc(np.random.default_rng(0), mode, series, 100, chains=16, leaps=2, watch=told.append)
+    assert draws.shape == (16, 100, 1)
+    assert told == list(range(220))
+    rate, wanted = np.exp(draws.ravel()), (2 + y.sum()) / (0.1 + len(y))
+    assert rate.mean() == pytest.approx(wanted, abs=0.15)
+    assert rate.std() == pytest.approx(np.sqrt(2 + y.sum()) / (0.1 + len(y)), rel=0.15)
+    one = exact.metropolis_langevin(np.random.default_rng(0), mode, series, 50, chains=3)
+    assert one.shape == (3, 50, 1)
+    assert np.exp(one).mean() == pytest.approx(wanted, abs=0.6)
+
+
+def interrupt_at(number):
+    def told(step):
+        if step == number:
+            raise KeyboardInterrupt
+
+    return told
+
+
+def test_ctrl_c_returns_what_there_is(two, mode):
+    model, series, start = two
+    rng = np.random.default_rng(0)
+    with pytest.warns(InterruptedWarning, match="3 of 9 draws"):
+        assert exact.gibbs(rng, model, series, start, 9, watch=interrupt_at(3)).shape == (3, model.size)
+    with pytest.warns(InterruptedWarning, match="4 of 10 draws"):
+        found = exact.hmc(rng, mode, series, 5, chains=2, leaps=1, watch=interrupt_at(122))
+    assert found.shape == (2, 2, model.size)
+    with pytest.raises(KeyboardInterrupt):
+        exact.gibbs(rng, model, series, start, 9, watch=interrupt_at(0))
+
+
+def test_a_mode_without_a_density_around_it_is_refused(two, mode):
+    with pytest.raises(ValueError, match=r"no point near the mode has a posterior density.* Give priors"):
+        exact.hmc(np.random.default_rng(0), mode._replace(theta=mode.theta + 1e6), two[1], 5)
+
+
+# ---------------------------------------------------------------- importance sampling
+def one_rate():
+    """Six counts and one rate: the mode, the series, and the evidence in closed form."""
+    y, (a, b) = np.array([3.0, 5, 4, 6, 2, 7]), (2.0, 0.1)
+    model, series = model_of(rh.Poisson(), 1), rh.Series(y)
+    mode = find_mode(model, series, model.parameters([[1.0]], rate=4.0))
+    n, s = len(y), y.sum()
+    evidence = a * np.log(b) - gammaln(a) + gammaln(a + s) - (a + s) * np.log(b + n) - gammaln(y + 1).sum()
+    return mode, series, evidence
+
+
+def test_the_evidence_is_that_of_a_gamma_prior():
+    mode, series, evidence = one_rate()
+    roots = Roots(mode, series)
+    found = adaptive_importance(np.random.default_rng(0), roots, 300.0, (100, 100))
+    assert found.evidence == pytest.approx(evidence, abs=0.05)
+    assert found.effective >= 300
+    draws = found.resample(np.random.default_rng(1), 400)
+    assert bridge_evidence(np.random.default_rng(2), mode, Points(mode.model, series), draws) == pytest.approx(
+        evidence, abs=0.1
+    )
+
+
+def test_an_interrupted_round_is_left_out():
+    mode, series, _ = one_rate()
+    roots, calls = Roots(mode, series), []
+    real = roots.log_density
+
+    def density(phi):
+        calls.append(len(phi))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(phi)
+
+    roots.log_density = density
+    with pytest.warns(InterruptedWarning, match="of 1000 draws are returned"):
+        found = adaptive_importance(np.random.default_rng(0), roots, 1000.0, (50, 60, 70))
+    assert found.interrupted
+    assert found.drawn == 110
+
+
+def test_weights_of_few_points_are_tempered():
+    """One point with all the weight says nothing about the covariance: it stays near the identity."""
+    x = np.random.default_rng(0).standard_normal((200, 2))
+    logs = np.where(np.arange(200) == 0, 50.0, 0.0)
+    mean, covariance = fitted(x, logs)
+    assert np.abs(mean).max() < 1.0
+    assert np.linalg.eigvalsh(covariance).min() > 0.2
+    even, _ = fitted(x, np.zeros(200))
+    np.testing.assert_allclose(even, x.mean(0))
+
+
+def test_no_step_leads_to_roots_below_zero(two, mode):
+    """From far above, with a metric that is far too wide."""
+    roots = Roots(mode, two[1])
+    there = np.where(roots.rooted, 4.0, 1.0) * roots.centre
+    found = roots._climb(there, 20 * roots.factor)
+    assert (found[roots.rooted] > 0).all()
+    assert (found[roots.rooted] < there[roots.rooted]).any()
+
+
+def test_no_points_have_no_weight():
+    assert effective(np.empty(0)) == 0.0
+    assert Weighted(np.zeros((2, 1)), np.zeros(2), 4, 1.0).evidence == pytest.approx(np.log(0.5))
