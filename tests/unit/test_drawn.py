@@ -20,6 +20,7 @@ from rarehmm.drawing import (
     systematic,
     whole_pass,
 )
+from rarehmm.drawn import Drawn
 from rarehmm.gradients import freeze, frozen_gradient, warm, window_gradients
 from rarehmm.inference import infer
 from rarehmm.mode import find_mode, in_order
@@ -324,3 +325,9 @@ def test_halos_grow_until_messages_are_right(little, monkeypatch):
     longest = draw_blocks(np.random.default_rng(0), model, theta, series, whole, 300)
     assert longest.halo == 128
     assert longest.seams <= short.seams
+
+
+def test_blocks_of_different_lengths_are_refused():
+    n = np.array([4, 6])
+    with pytest.raises(ValueError, match="blocks must be equally long, but for the last ones"):
+        Drawn(np.arange(10.0), n, np.array([0, 1]), np.array([1, 1]), np.array([True, False]), np.ones(2))

@@ -172,6 +172,13 @@ def test_draws_are_points_of_the_model_and_the_seed_fixes_them(family, coordinat
     np.testing.assert_array_equal(again, draws[:5])
 
 
+def test_a_start_that_is_given_leaves_every_transition_matrix_accepted():
+    model, parameters, series = case(rh.Gaussian(), start=[0.5, 0.3, 0.2])
+    draws = exact.gibbs(np.random.default_rng(6), model, series, parameters, 20)
+    assert (np.abs(np.diff(draws, axis=0)) > 0).all()
+    np.testing.assert_array_equal(model.unpack(draws[-1]).start, [0.5, 0.3, 0.2])
+
+
 def test_draws_do_not_depend_on_threads(monkeypatch):
     monkeypatch.setattr(blocks, "CHUNK", 512)
     model, parameters, series = case(rh.Gaussian(), lengths=[3000, 1000])

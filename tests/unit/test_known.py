@@ -20,6 +20,7 @@ from rarehmm.passes import log_likelihood, log_posterior
 from rarehmm.points import Points
 from rarehmm.pool import Pool
 from rarehmm.posterior import Posterior
+from rarehmm.priors import Pinned
 from rarehmm.samplers.sgld import Sgld
 from rarehmm.windows import Windows
 
@@ -281,3 +282,16 @@ def test_references_are_transitions_that_happen():
         rh.Model(rh.Gaussian(), 3, priors, fixed=fixed, coordinates=rh.AdditiveLogRatio((0, 1, 2)))
     with pytest.raises(ValueError, match="fixed in log ratios only"):
         rh.Model(rh.Gaussian(), 3, priors, fixed=fixed, coordinates=rh.ExpandedMean())
+
+
+def test_the_last_way_out_of_a_state_is_certain():
+    model = rh.Model(rh.Gaussian(), 2, model_of(rh.Gaussian(), 2).priors, fixed={"transition": [[None] * 2, [None, 0]]})
+    point = model.unpack(np.zeros(model.size))
+    np.testing.assert_allclose(point.transition, [[0.5, 0.5], [1, 0]])
+
+
+def test_a_known_value_keeps_the_prior_of_the_others():
+    prior, x = rh.Normal(1.0, 4.0), np.array([0.5, 2.0])
+    pinned = Pinned(prior, np.array([np.nan, 2.0]))
+    np.testing.assert_array_equal(pinned.log_density(x), prior.log_density(x))
+    np.testing.assert_array_equal(pinned.slope(x), prior.slope(x))

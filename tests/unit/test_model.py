@@ -178,3 +178,13 @@ def test_the_pull_of_the_start_is_bounded_where_groups_of_states_hardly_meet(e):
     P = np.array([[0.7, 0.3, e, e], [0.2, 0.8, e, e], [e, e, 0.5, 0.5], [3 * e, e, 0.4, 0.6]])
     P /= P.sum(1, keepdims=True)
     assert np.abs(stationary_pull(P, np.array([1.0, 0, 0, 0]))).max() <= 2
+
+
+def test_laws_of_several_matrices_of_which_one_has_zeros():
+    P = np.array([[[0.9, 0.1], [0.3, 0.7]], [[0.0, 1.0], [0.5, 0.5]]])
+    np.testing.assert_allclose(rh.stationary(P), [[0.75, 0.25], [1 / 3, 2 / 3]])
+
+
+def test_expanded_means_are_positive():
+    with pytest.raises(ValueError, match=r"expanded\[1, 0\] is -2.0; expanded means must be positive"):
+        rh.ExpandedMean().unpack(np.array([1.0, 1.0, -2.0, 1.0]), 2)

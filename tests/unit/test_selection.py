@@ -133,3 +133,8 @@ def test_where_nothing_else_is_there_the_fit_to_all_predicts():
     expected = rh.predictive_log_density(model, fit, series)
     np.testing.assert_allclose(found[~np.isnan(y)], expected[~np.isnan(y)])
     assert np.isnan(found[np.isnan(y)]).all()
+
+
+def test_the_smallest_number_must_fit():
+    with pytest.raises(ValueError, match="2 different values, too few for 3 states"):
+        rh.select_n_components(np.tile([0.0, 1.0], 20), [3], family=rh.Poisson())

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from small_models import FAMILIES, SINGLE, Pair, model_of, parameters_of, series_of
 
 import rarehmm as rh
-from rarehmm.gradients import buffer_error, mean_square_error, window_gradients, window_sums
+from rarehmm.gradients import buffer_error, check_frozen, freeze, mean_square_error, window_gradients, window_sums
 from rarehmm.windows import Windows, suggested_buffer
 
 
@@ -113,3 +113,20 @@ def test_mean_square_error_is_that_of_all_draws():
         error = g[drawn, i] / a[i, drawn] - g[:, i].sum()
         assert found[i] == pytest.approx(a[i, drawn] @ error**2, rel=1e-12)
     np.testing.assert_allclose(mean_square_error(g, a[:1])[1], a[0] @ (g[:, 1] / a[0] - g[:, 1].sum()) ** 2)
+
+
+def test_what_has_no_windows_is_refused():
+    with pytest.raises(TypeError, match="a Series is needed, not a list; wrap the data"):
+        Windows([1.0, 2.0], 1, 1)
+    for accuracy in (0.0, 1.0):
+        with pytest.raises(ValueError, match=r"accuracy is .*; it must lie between 0 and 1"):
+            suggested_buffer(SINGLE, accuracy)
+
+
+def test_statistics_of_another_number_of_states_are_refused():
+    series = rh.Series(np.random.default_rng(0).normal(size=20))
+    windows, (one, two) = Windows(series, 2, 2), (model_of(rh.Gaussian(), K) for K in (1, 2))
+    frozen = freeze(one, np.zeros(one.size), series, windows)
+    check_frozen(frozen, one, windows)
+    with pytest.raises(ValueError, match="the frozen statistics are of 1 states, the model has 2"):
+        check_frozen(frozen, two, windows)
