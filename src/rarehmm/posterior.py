@@ -273,7 +273,7 @@ def described(thing: Any) -> list[Any]:
     return [type(thing).__name__, *(float(v) if isinstance(v, float | np.floating) else v for v in thing)]
 
 
-def restored(told: list[Any], known: dict[str, Any], most: int = 0) -> Any:
+def restored(told: list[Any], known: dict[str, Any], most: float = math.inf) -> Any:
     """The family or prior that was described, out of known classes; of families with a size, which have as many
     parameters at least, those with ``most`` of these."""
     name, *settings = told
