@@ -161,7 +161,12 @@ def finished(tmp_path_factory):
 def known(finished, monkeypatch):
     """Fits find at once what the run has found."""
     _, hmm = runs.load(finished / "run")
-    monkeypatch.setattr(runs.RareHMM, "fit", lambda self, series: vars(self).update(vars(hmm)))
+
+    def fit(self, series):
+        vars(self).update(vars(hmm))
+
+    monkeypatch.setattr(runs.RareHMM, "fit", fit)
+    return fit
 
 
 def test_a_run_holds_what_was_found(finished):
@@ -319,12 +324,11 @@ def test_however_a_command_is_left_there_is_a_code(monkeypatch, capsys, left, co
     assert told(capsys, code=code) == ("", "interrupted" if code == 130 else "")
 
 
-def test_a_run_that_is_interrupted_is_taken_up_again(finished, tmp_path, capsys, monkeypatch):
+def test_a_run_that_is_interrupted_is_taken_up_again(finished, known, tmp_path, capsys, monkeypatch):
     def interrupted(self, series):
         warnings.warn("a word for the log", UserWarning, stacklevel=1)
         warnings.warn("half of it", InterruptedWarning, stacklevel=1)
 
-    whole = runs.RareHMM.fit
     monkeypatch.setattr(runs.RareHMM, "fit", interrupted)
     folder = tmp_path / "run"
     command = ["fit", finished / "flux.csv", *OPTIONS, "--out", folder]
@@ -333,7 +337,7 @@ def test_a_run_that_is_interrupted_is_taken_up_again(finished, tmp_path, capsys,
     assert sorted(p.name for p in folder.iterdir()) == ["log.txt", "settings.yaml"]
     assert "WARNING a word for the log" in (folder / "log.txt").read_text()
     assert "was not finished; go on with: rarehmm resume" in told(capsys, "events", folder, code=1)[1]
-    monkeypatch.setattr(runs.RareHMM, "fit", whole)
+    monkeypatch.setattr(runs.RareHMM, "fit", known)
     assert told(capsys, "resume", folder, "--quiet") == ("", "")
     for name in ("events.csv", "forecast.csv", "regimes.json"):
         assert (folder / name).read_text() == (finished / "run" / name).read_text()

@@ -495,7 +495,7 @@ def test_what_cannot_be_opened_is_said(tmp_path):
     np.save(tmp_path / "y.npy", TABLE[:, 0])
     private = np.load(tmp_path / "y.npy", mmap_mode="c")
     backwards = np.load(tmp_path / "y.npy", mmap_mode="r")[::-1]
-    for array in (private, backwards):
+    for array in (private, private.copy(), backwards):
         with pytest.raises(ValueError, match="memory map whose place in a file is not known"):
             open_source(array)
     (tmp_path / "empty").mkdir()
