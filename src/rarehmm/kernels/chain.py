@@ -342,8 +342,9 @@ def estimate(family, target, gathered, at, count, theta, point, sums, room, grad
 @kernel
 def estimates(family, target, gathered, theta, point, sums, room, out):
     """Gradient estimates (m, d), one from each set of windows, all at the same theta (d,)."""
+    one = np.int64(1)  # as below, no literal
     for at in range(len(out)):
-        estimate(family, target, gathered, at, 1, theta, point, sums, room, out[at])
+        estimate(family, target, gathered, at, one, theta, point, sums, room, out[at])
 
 
 @inner
