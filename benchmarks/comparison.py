@@ -176,7 +176,7 @@ def behind(cells):
 
 
 def clock(seconds):
-    return f"{seconds:.1f}" if seconds > 1 else f"{seconds:.2f}"
+    return f"{seconds:,.0f}" if seconds >= 100 else f"{seconds:.1f}" if seconds >= 1 else f"{seconds:.2f}"
 
 
 def words(rows, limit):

@@ -16,7 +16,7 @@ import tempfile
 import time
 
 import numpy as np
-from comparison import filled, lines_of, machine
+from comparison import clock, filled, lines_of, machine
 from configurations import CASES, simulated
 from machine import peak_memory
 from peers import TOOLS
@@ -151,10 +151,6 @@ def ratios(row, gold):
 def short(T):
     """1000000 as 1e6."""
     return f"{T:.0e}".replace("e+0", "e")
-
-
-def clock(seconds):
-    return f"{seconds:,.0f}" if seconds >= 100 else f"{seconds:.1f}" if seconds >= 1 else f"{seconds:.2f}"
 
 
 def point_cells(row, best):

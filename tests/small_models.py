@@ -108,3 +108,17 @@ def off_gibbs(model, truth, series):
     theta = model.pack_all(*found.mode.model.unpack_all(np.concatenate(found.theta)))
     error = np.hypot(batches.std(0) / np.sqrt(30), theta.std(0) / np.sqrt(2000))
     return (batches.mean(0) - theta.mean(0)) / error
+
+
+def failing_at(number, log_posterior):
+    """The same function, which finds its call of that number out of bounds; and the values that it has seen."""
+    seen = []
+
+    def bounded(model, theta, series, **more):
+        found = log_posterior(model, theta, series, **more)
+        seen.append(found[0])
+        if len(seen) == number:
+            raise ValueError("out of bounds")
+        return found
+
+    return bounded, seen

@@ -24,14 +24,7 @@ from rarehmm.transitions import stationary
 from rarehmm.writing import whole_file
 
 FORMAT = 1  # of saved files
-DAMAGE = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)  # what damaged data raise
+DAMAGE = ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError  # what damaged data raise
 NEVER = 2.0**-53  # a chance of leaving a state that rounding makes 0
 NOWHERE = 1e-100  # an occupancy below it counts as this: squares of return times must not overflow
 

@@ -22,8 +22,6 @@ FEW = 3.0  # observations below which a state is called an outlier
 TWINS = 0.05  # how well two states must be told apart, 0 not at all, 1 always, not to be the same
 CRISP = 0.8  # mean probability of a state over its own observations that makes it stand apart
 STEPS = 30  # of EM, for fits to compare with
-
-
 KINDS = ("common", "rare", "tail", "unsupported", "outlier", "empty", "twin")
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from small_models import FAMILIES, SINGLE, Pair, model_of, parameters_of, series_of
+from small_models import FAMILIES, SINGLE, Pair, failing_at, model_of, parameters_of, series_of
 
 import rarehmm as rh
 from rarehmm import em
@@ -168,15 +168,7 @@ def test_gradient_steps_end_at_the_best_point_before_the_bounds(monkeypatch):
     found, top = em.gradient_steps(model, series, start, 20), rh.climb(model, series, start, tolerance=1e-10)
     assert found.log_posterior == pytest.approx(top.log_posterior, abs=1e-3)
     np.testing.assert_allclose(found.parameters.phi, top.parameters.phi, atol=0.02)
-    real, seen = em.log_posterior, []
-
-    def bounded(model, theta, series, **more):
-        found = real(model, theta, series, **more)
-        seen.append(found[0])
-        if len(seen) == 4:
-            raise ValueError("out of bounds")
-        return found
-
+    bounded, seen = failing_at(4, em.log_posterior)
     monkeypatch.setattr(em, "log_posterior", bounded)
     before = em.gradient_steps(model, series, start, 20)
     assert seen[0] < before.log_posterior == max(seen[:3]) < found.log_posterior

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from small_models import FAMILIES, Pair, model_of, parameters_of, series_of
+from small_models import FAMILIES, Pair, failing_at, model_of, parameters_of, series_of
 
 import rarehmm as rh
 from rarehmm import mode as mode_module
@@ -113,15 +113,7 @@ def test_a_step_out_of_bounds_ends_at_the_best_point_before_it(monkeypatch):
     start = model.pack(model.parameters([[1.0]], first=2.0, second=-1.0))
     top, value = mode_module.polish(model, series, start, None)
     np.testing.assert_allclose(top, y.sum(0) / 31, atol=1e-3)  # unit variance, and a prior worth one observation
-    real, seen = mode_module.log_posterior, []
-
-    def bounded(model, theta, series, **more):
-        found = real(model, theta, series, **more)
-        seen.append(found[0])
-        if len(seen) == 4:
-            raise ValueError("out of bounds")
-        return found
-
+    bounded, seen = failing_at(4, mode_module.log_posterior)
     monkeypatch.setattr(mode_module, "log_posterior", bounded)
     _, before = mode_module.polish(model, series, start, None)
     assert seen[0] < before == max(seen[:3]) < value
