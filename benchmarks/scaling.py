@@ -62,6 +62,8 @@ def point(name, T):
         if sum(seconds) > LIMIT / 4:
             break
     memory = peak_memory() - before
+    if not all(np.isfinite(part).all() for part in (means, variances, transition)):
+        return {"first": seconds[0], "failed": f"NaN after {clock(min(seconds))} s"}
     order = np.argsort(means)
     parameters = model.parameters(transition[np.ix_(order, order)], mean=means[order], variance=variances[order])
     return {
@@ -123,18 +125,25 @@ def apart(kind, name, T):
 
 
 # ---------------------------------------------------------------- all of them
-def measured(lengths, tools):
-    found = {"points": {name: {} for name in tools["point"]}, "samplers": {name: {} for name in tools["sampled"]}}
-    found["gold"] = {}
-    apart("sampled", "rarehmm", lengths[0])  # its compiled code is on disk from here on
+def measured(kind, name, lengths):
+    """The rows of a tool by length; beyond one at which it failed, or was much too slow, it is not run."""
+    rows, over = {}, False
     for T in lengths:
-        found["gold"][T] = apart("gold", "gold", T)
-        for kind, part in (("point", "points"), ("sampled", "samplers")):
-            for name, rows in found[part].items():
-                before = rows.get(T // 10, {})
-                hopeless = before.get("skipped") or before.get("failed") or ("stopped" in before and far(before))
-                rows[T] = {"skipped": True} if hopeless else apart(kind, name, T)
-    return found
+        rows[T] = {"skipped": True} if over else apart(kind, name, T)
+        over = over or "failed" in rows[T] or ("stopped" in rows[T] and far(rows[T]))
+    return rows
+
+
+def kept(path):
+    """Results of an earlier run."""
+    found = json.loads(path.read_text())
+    for part in ("points", "samplers"):
+        found[part] = {name: by_length(rows) for name, rows in found[part].items()}
+    return found | {"gold": by_length(found["gold"])}
+
+
+def by_length(rows):
+    return {int(T): row for T, row in rows.items()}
 
 
 def far(row):
@@ -305,6 +314,7 @@ def promises(found):
 def main():
     ask = argparse.ArgumentParser()
     ask.add_argument("--quick", action="store_true", help="up to T = 1e5, nothing written, to see that it works")
+    ask.add_argument("--again", metavar="TOOL", help="measure one tool anew, and keep the results of the others")
     ask.add_argument("--one", nargs=3, metavar=("KIND", "NAME", "T"), help="one measurement, in this process")
     use = ask.parse_args()
     if use.one:
@@ -313,11 +323,19 @@ def main():
         return
     began = time.perf_counter()
     lengths = LENGTHS[:2] if use.quick else LENGTHS
-    names = [name for name in POINTS if name != "pomegranate" or importlib.util.find_spec(name)]
-    found = measured(lengths, {"point": names, "sampled": list(SAMPLERS)})
+    there = [name for name in POINTS if name != "pomegranate" or importlib.util.find_spec(name)]
+    tools = [("points", "point", name) for name in there] + [("samplers", "sampled", name) for name in SAMPLERS]
+    if use.again:
+        found = kept(HERE / "results/scaling.json")
+        tools = [tool for tool in tools if tool[2] == use.again]
+    else:
+        apart("sampled", "rarehmm", lengths[0])  # its compiled code is on disk from here on
+        found = {"points": {}, "samplers": {}, "gold": measured("gold", "gold", lengths), "minutes": 0.0}
+    for part, kind, name in tools:
+        found[part][name] = measured(kind, name, lengths)
     found |= {
         "lengths": lengths, "lines": {name: lines_of(sampler) for name, (sampler, _) in SAMPLERS.items()},
-        "machine": machine(), "minutes": (time.perf_counter() - began) / 60,
+        "machine": machine(), "minutes": found["minutes"] + (time.perf_counter() - began) / 60,
     }  # fmt: skip
     folder = pathlib.Path(tempfile.mkdtemp()) if use.quick else HERE / "results"
     (folder / "scaling.json").write_text(json.dumps(found, indent=1, default=float) + "\n")

@@ -8,6 +8,7 @@ import json
 import linecache
 import pathlib
 import sys
+import tempfile
 import time
 import traceback
 import warnings
@@ -15,8 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import dask.array
 import numpy as np
 import pandas as pd
+import xarray as xr
 from hypothesis import strategies as st
 from sklearn.base import clone
 
@@ -38,8 +41,10 @@ STATES = st.integers(1, 12)
 NUMBERS = ("float64", "float32", "float16", "longdouble", "int8", "int16", "int32", "int64", "uint8", "uint64", "bool")
 ODD = ("object", "str", "complex128", "M8[s]")
 LAYOUTS = (
-    "fortran", "strided", "backwards", "read-only", "list", "pandas", "nullable", "masked", "big-endian", "subclass"
+    "fortran", "strided", "backwards", "read-only", "list", "pandas", "nullable", "masked", "big-endian", "subclass",
+    "memory map", "file", "xarray", "dask",
 )  # fmt: skip
+FILES = tempfile.TemporaryDirectory()  # of memory maps and the like, gone with this process
 
 
 # ---------------------------------------------------------------- series
@@ -145,13 +150,22 @@ def laid_out(y, dtype, layout):
             return np.ma.masked_invalid(y)
         case "big-endian":
             return y.astype(y.dtype.newbyteorder(">"))
+        case "memory map" | "file" if y.size and y.dtype.kind in "fiubc":
+            path = pathlib.Path(tempfile.mkdtemp(dir=FILES.name)) / "y.npy"
+            np.save(path, y)
+            return path if layout == "file" else np.load(path, mmap_mode="r")
+        case "xarray":
+            return xr.DataArray(y, dims=("time", "column")[: y.ndim])
+        case "dask" if y.size:
+            return dask.array.from_array(y, chunks=(max(1, len(y) // 3), *y.shape[1:]))
         case "subclass" if y.ndim == 2:
             return pd.DataFrame(y.astype(object) if y.dtype.kind in "cO" else y, index=np.arange(len(y)) % 3)
     return y
 
 
-def series(longest=400, emission="gaussian"):
-    """Series of all kinds, a third of them of the kind that the family takes."""
+def series(longest=400, emission="gaussian", long=0.05):
+    """Series of all kinds, most of the kind that the family takes; a share ``long`` of them of any length up to
+    ``longest``."""
     laws = st.sampled_from(sorted(LAWS))
     if (known := emission if isinstance(emission, str) else type(emission).__name__.lower()) in DOMAINS:
         laws = mostly(laws, st.sampled_from(DOMAINS[known]), 0.9)
@@ -160,7 +174,7 @@ def series(longest=400, emission="gaussian"):
     several = isinstance(emission, list) or emission == "multivariate_gaussian"
     return st.builds(
         Hostile,
-        length=mostly(short, st.integers(3, longest), 0.05),
+        length=mostly(short, st.integers(3, longest), long),
         columns=st.sampled_from((2, 2, 2, 3, 0) if several else (0, 0, 0, 0, 0, 0, 0, 1, 1, 2)),
         law=laws,
         exponent=mostly(st.just(0), mostly(powers, st.integers(-50, 50), 0.6), 0.2),
@@ -182,6 +196,11 @@ def mostly(common, other, share=0.3):
     return st.sampled_from([common] * round(100 * (1 - share)) + [other] * round(100 * share)).flatmap(same)
 
 
+def now_and_then(*words):
+    """None, and in a tenth of the cases a word."""
+    return mostly(st.none(), st.sampled_from(words), 0.1)
+
+
 def same(strategy):
     return strategy
 
@@ -198,13 +217,13 @@ class Case:
     more: dict[str, Any] = field(default_factory=dict)
 
 
-def cases(emissions, states=STATES, methods=METHODS, longest=400):
-    """Fits of hostile series; on longer ones only by methods that take no time."""
+def cases(emissions, states=STATES, methods=METHODS, longest=400, long=0.05):
+    """Fits of hostile series."""
 
     def of(emission):
         return st.builds(
             Case,
-            series(longest, emission),
+            series(longest, emission, long),
             st.just(emission),
             states,
             st.sampled_from(methods),
@@ -217,6 +236,9 @@ def cases(emissions, states=STATES, methods=METHODS, longest=400):
                     ),
                     "memory_limit": st.sampled_from(("1GB", "100kB", 1)),
                     "startprob": mostly(st.just("uniform"), st.sampled_from(("first", "wrong")), 0.15),
+                    "fixed": now_and_then("level", "levels", "row", "forbidden", "wrong"),
+                    "init": now_and_then("labels", "one label", "fit", "wrong"),
+                    "priors": now_and_then("none", "paper", "weak", "strong"),
                 },
             ),
         )
@@ -279,12 +301,8 @@ def only_own_warnings():
 def everything(case, folder):
     """Fit, and ask for all that can be asked for; all numbers must be numbers."""
     X, lengths = case.y.made()
-    more = dict(case.more)
-    if (start := more.pop("startprob", None)) is not None:
-        more["startprob"] = {"uniform": np.full(case.states, 1 / case.states), "first": np.eye(case.states)[0]}.get(
-            start, [0.3, 0.3]
-        )
-    hmm = rh.RareHMM(case.states, emission=case.emission, method=case.method, verbose=0, n_jobs=1, **more)
+    hmm = rh.RareHMM(case.states, emission=case.emission, method=case.method, verbose=0, n_jobs=1)
+    hmm.set_params(**settings(case, X, lengths))
     hmm.fit(X, lengths=lengths)
     T, K = len(rh.Series(X, lengths)), case.states
     check_posterior(hmm, K)
@@ -317,6 +335,40 @@ def everything(case, folder):
     assert "nan" not in f"{told} {hmm.verdict_}".split()
     check_file(hmm, folder)
     assert clone(hmm).n_components == case.states
+
+
+def settings(case, X, lengths):
+    """What the words of a case stand for."""
+    more, K = {name: word for name, word in case.more.items() if word is not None}, case.states
+    if not {"startprob", "fixed", "init", "priors"} & more.keys():
+        return more
+    y, plain = rh.Series(X, lengths), rh.RareHMM(K, emission=case.emission, method="map", verbose=0)
+    family, (low, mean, high) = plain._family(y), (y.summaries[0].low, y.summaries[0].mean, y.summaries[0].high)
+    first, unknown = family.parameters[0].name, [[None] * K for _ in range(K - 1)]
+    labels = np.random.default_rng(0).integers(0, K, len(y))
+    words = {
+        "startprob": {
+            "uniform": lambda: np.full(K, 1 / K), "first": lambda: np.eye(K)[0], "wrong": lambda: [0.3, 0.3],
+        },
+        "fixed": {
+            "level": lambda: {first: [mean] + [None] * (K - 1)},
+            "levels": lambda: {first: np.linspace(low, high, K)},
+            "row": lambda: {"transition": [[1 / K] * K, *unknown]},
+            "forbidden": lambda: {"transition": [[None] * (K - 1) + [0], *unknown]},
+            "wrong": lambda: {"men": [1.0]},
+        },
+        "init": {
+            "labels": lambda: labels, "one label": lambda: np.zeros(len(y), int), "wrong": lambda: labels + 1,
+            "fit": lambda: plain.fit(X, lengths=lengths),
+        },
+        "priors": {
+            "none": lambda: rh.no_priors(family),
+            "paper": lambda: rh.paper_priors(family),
+            "weak": lambda: rh.default_priors(family, K, y)._replace(transition=rh.Dirichlet(1e-6)),
+            "strong": lambda: rh.default_priors(family, K, y)._replace(transition=rh.Dirichlet(1e6)),
+        },
+    }  # fmt: skip
+    return {name: words[name][word]() if name in words else word for name, word in more.items()}
 
 
 def check_posterior(hmm, K):

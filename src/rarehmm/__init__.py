@@ -45,7 +45,8 @@ from rarehmm.samplers import DivergedError
 from rarehmm.selection import Selection, select_n_components
 from rarehmm.series import Series
 from rarehmm.simulation import simulate, simulate_file
-from rarehmm.sources import ReadError, open_source
+from rarehmm.sources import open_source
+from rarehmm.sources.table import ReadError
 from rarehmm.transitions import AdditiveLogRatio, ExpandedMean, stationary
 from rarehmm.variational import GaussianApproximation, ascend, gaussian_approximation
 from rarehmm.windows import Windows

@@ -31,15 +31,20 @@ import numpy as np
 from numba import types
 from numba.core import config
 from numba.core.caching import FunctionCache
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import LoweringPass, register_pass
+from numba.core.registry import CPUDispatcher
 from numba.core.serialize import dumps
-from numba.core.typing.templates import builtin_registry
-from numba.extending import models, overload, register_model, typeof_impl
+from numba.core.typed_passes import AnnotateTypes
+from numba.core.typing.templates import AbstractTemplate, builtin_registry, infer, infer_global
+from numba.extending import models, register_model, typeof_impl
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}  # neither nnan nor ninf: NaN marks a missing observation
-OPTIONS = {"fastmath": FAST, "error_model": "numpy"}
-INLINE = {**OPTIONS, "forceinline": True}
+OPTIONS = {"nopython": True, "nogil": True, "fastmath": FAST, "error_model": "numpy", "no_cfunc_wrapper": True}
+PART = {**OPTIONS, "no_cpython_wrapper": True, "forceinline": True}
 JIT = not config.DISABLE_JIT
 
 GENERICS: list[Any] = []
@@ -48,10 +53,74 @@ KERNELS: list[Any] = []
 logger = logging.getLogger(__name__)
 
 
+# ---------------------------------------------------------------- how parts of kernels are compiled
+class PartLibrary(JITCodeLibrary):
+    """Code that is inlined where it is called: there it is optimised and becomes machine code, hence not here.
+
+    Numba would do both at every level of calls, once more each time, for functions that nobody calls by themselves.
+    """
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    def get_pointer_to_function(self, _name: str) -> int:
+        self._ensure_finalized()
+        return 0
+
+    @property
+    def codegen(self) -> Any:
+        return self
+
+    def set_env(self, name: str, env: Any) -> None:
+        """There is no address to set: the environment is that of objects, which parts never touch."""
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)
+class AsPart(LoweringPass):
+    """Have the code of a function put into a ``PartLibrary``."""
+
+    _name = "as_part"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def run_pass(self, state: Any) -> bool:
+        state.library = PartLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        return False
+
+
+class PartCompiler(CompilerBase):
+    """Numba's compiler, with ``AsPart`` before code is generated."""
+
+    def define_pipelines(self) -> list[Any]:
+        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        passes.add_pass_after(AsPart, AnnotateTypes)
+        passes.finalize()
+        return [passes]
+
+
+class Part(CPUDispatcher):
+    """A function that kernels inline.  Called from Python it is the plain function: compiled by itself it is none."""
+
+    def __init__(self, function: Any, types_of_locals: Any = None, options: Any = None) -> None:
+        super().__init__(function, types_of_locals, options or PART, PartCompiler)
+
+    def __call__(self, *args: Any) -> Any:
+        return self.py_func(*args)
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """For the types of arguments, not for their values: numba would compile anew for each literal."""
+        return super().get_call_template(tuple(map(types.unliteral, args)), kws)
+
+
 # ---------------------------------------------------------------- kernels and generics
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """A compiled function that releases the GIL and is cached on disk: the only form of loop in the library."""
-    dispatcher = numba.njit(nogil=True, **OPTIONS)(function)
+    dispatcher = numba.jit(**OPTIONS)(function)
     if JIT:
         try:
             dispatcher._cache = DigestCache(function)
@@ -84,13 +153,14 @@ def explained(who: str) -> Iterator[None]:
 
 
 def inner(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A part of kernels: inlined where it is called, hence without a cache entry of its own."""
-    return cast(Callable[..., Any], numba.njit(nogil=True, **INLINE)(function))
+    """A part of kernels: inlined where they call it, hence without a cache entry of its own; in Python the function
+    itself, so that what is written in ordinary NumPy works on floats, arrays and Lanes."""
+    return cast(Callable[..., Any], Part(function)) if JIT else function
 
 
 def aside(function: Callable[..., Any]) -> Callable[..., Any]:
     """A part of kernels that is rarely needed: called where it is, and compiled once, not at every place."""
-    return cast(Callable[..., Any], numba.njit(nogil=True, no_cpython_wrapper=True, **OPTIONS)(function))
+    return cast(Callable[..., Any], numba.jit(no_cpython_wrapper=True, **OPTIONS)(function))
 
 
 def generic(stub: Callable[..., Any]) -> Any:
@@ -103,30 +173,37 @@ def generic(stub: Callable[..., Any]) -> Any:
     def choose(*args: Any) -> Any:
         return function.registry.get(args[0].instance_class, stub) if isinstance(args[0], Tag) else None
 
-    specialise(function, stub, choose)
+    specialise(function, choose)
     GENERICS.append(function)
     return function
 
 
-def specialise(function: Any, like: Callable[..., Any], choose: Callable[..., Any]) -> None:
+def specialise(function: Any, choose: Callable[..., Any]) -> None:
     """Inside kernels, ``function`` is what ``choose`` returns for the numba types of its arguments (None: as before).
 
-    Numba compares signatures down to the annotations, so those of ``like`` and of the implementation are left out.
+    Not numba's ``overload``, which compiles an implementation once more for callers that have other options.
     """
+    parts: dict[Any, Part] = {}
+    found: dict[Any, Any] = {}
 
-    def typed(*args: Any) -> Any:
-        found = choose(*args)
-        return found and bare(found)
+    def typed(self: Any, args: Any, kws: Any) -> Any:
+        chosen = None if kws else choose(*args)
+        if chosen is None:
+            return None
+        if chosen not in parts:
+            parts[chosen] = chosen if isinstance(chosen, Part) else Part(chosen)
+        kind = types.Dispatcher(parts[chosen])
+        signature = kind.get_call_type(self.context, args, {})
+        found[signature.args] = kind.get_overload(signature)
+        return signature
 
-    vars(typed)["__signature__"] = inspect.signature(bare(like))
-    overload(function, jit_options=INLINE)(typed)
+    def implementation(_self: Any, signature: Any) -> Any:
+        return found[signature.args]
 
-
-def bare(function: Any) -> Any:
-    """The same function without annotations."""
-    function = getattr(function, "py_func", function)
-    code, space, name = function.__code__, function.__globals__, function.__name__
-    return python_types.FunctionType(code, space, name, function.__defaults__, function.__closure__)
+    space = {"key": function, "generic": typed, "get_impl_key": implementation}
+    template = type(f"Special{function.__name__}", (AbstractTemplate,), space)
+    infer(template)
+    infer_global(function, types.Function(template))
 
 
 def compiled(function: Any, cls: type) -> Callable[[F], F]:

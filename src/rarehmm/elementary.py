@@ -137,7 +137,7 @@ def _relative_float(x: float) -> float:
     return math.exp(min(x, 0.0)) if x > LOWEST else math.exp(LOWEST)
 
 
-specialise(relative, relative, lambda x: _relative_lanes if x is lanes_type else _relative_float)
+specialise(relative, lambda x: _relative_lanes if x is lanes_type else _relative_float)
 
 
 def positive_log(x: Any) -> Any:
@@ -227,8 +227,8 @@ def _power(x: Any, n: Any) -> Any:
     return _whole_power if isinstance(n, types.Integer) else _real_power
 
 
-specialise(operator.pow, _whole_power, _power)
-specialise(np.power, _whole_power, _power)
+specialise(operator.pow, _power)
+specialise(np.power, _power)
 
 
 @on_lanes(np.square)

@@ -14,7 +14,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rarehmm.sources import Source, Times, chosen, existing, is_path, open_source, opening
+from rarehmm.sources import is_path, open_source
+from rarehmm.sources.checks import chosen, existing, opening
+from rarehmm.sources.combined import Times
+from rarehmm.sources.table import Source
 
 READ = "CSV (.csv, .csv.gz, .txt, .tsv), .npy, .npz, netCDF (.nc), .parquet and .zarr"
 LARGE = 64 << 20  # bytes of an .npy file that is not read into memory

@@ -12,7 +12,7 @@ Without the JIT the same names work on arrays of 16 numbers.
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,6 @@ DOUBLE, INT, SHORT = ir.DoubleType(), ir.IntType(64), ir.IntType(32)
 DOUBLES, INTS, SHORTS = (ir.VectorType(t, LANES) for t in (DOUBLE, INT, SHORT))
 
 Array = npt.NDArray[np.float64]
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def lane_array(*shape: int) -> Array:
@@ -264,10 +263,10 @@ def _row(array: Any, k: Any) -> Any:
     return _any_row(array, (k,))
 
 
-specialise(row, row, lambda *kinds: _row)
-specialise(operator.getitem, _get_item, _is_row(_get_item))
-specialise(operator.setitem, _set_item, _is_row(_set_item))
-specialise(len, lambda row: 0, _length)
+specialise(row, lambda *kinds: _row)
+specialise(operator.getitem, _is_row(_get_item))
+specialise(operator.setitem, _is_row(_set_item))
+specialise(len, _length)
 
 
 # ---------------------------------------------------------------- from floats and to floats
@@ -314,7 +313,7 @@ def _any_lane(mask: Any) -> Any:
     return _any(mask)
 
 
-specialise(any_lane, any_lane, lambda mask: _any_lane if mask is mask_type else None)
+specialise(any_lane, lambda mask: _any_lane if mask is mask_type else None)
 
 
 @intrinsic
@@ -406,7 +405,7 @@ def lanewise(scalar: Callable[[float], float]) -> Any:
             out = with_lane(out, i, scalar(lane(x, i)))
         return out
 
-    specialise(plain, one, lambda kind: each if kind is lanes_type else one)
+    specialise(plain, lambda kind: each if kind is lanes_type else one)
     return plain
 
 
@@ -417,16 +416,10 @@ def on_lanes(function: Any) -> Any:
         def choose(*kinds: Any) -> Any:
             return implementation if any(k is lanes_type or k is mask_type for k in kinds) else None
 
-        specialise(function, implementation, choose)
+        specialise(function, choose)
         return implementation
 
     return attach
-
-
-def in_kernels(function: F) -> F:
-    """Decorator: a function in ordinary NumPy that functions of families may call, on floats, arrays and Lanes."""
-    specialise(function, function, lambda *kinds: function)
-    return function
 
 
 def tuple_of(count: int, entry: Callable[..., Any]) -> Any:
@@ -450,7 +443,7 @@ def tuple_of(count: int, entry: Callable[..., Any]) -> Any:
     def plain(*args: Any) -> Any:
         return tuple(entry(i, *args) for i in range(count))
 
-    specialise(plain, plain, lambda *args: lambda *args: unrolled(args))
+    specialise(plain, lambda *args: lambda *args: unrolled(args))
     return plain
 
 
@@ -463,7 +456,7 @@ def _blank(count: int) -> Any:
     return np.empty(count)
 
 
-specialise(blank, blank, lambda count: _blank)
+specialise(blank, lambda count: _blank)
 
 
 # ---------------------------------------------------------------- without the JIT: the same names on arrays

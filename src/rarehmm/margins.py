@@ -55,12 +55,13 @@ def of_columns(D: int, full: bool) -> tuple[Any, Any]:
     and ``total``, to whose squares weight times the covariances are added; z of a row with no column is 0.
     """
 
+    @inner
     def square(i: int, j: int) -> int:
         return D + i * (i + 1) // 2 + j if full else D + i
 
-    place = inner(square)
     size = 2 * D + (D * (D - 1) // 2 if full else 0)
 
+    @inner
     def take_lane(y: Any, c: Any, w: Any, z: Any, own: Any) -> Any:
         """Lane w of y less the means to z, of the constants to ``own``; how many columns are there."""
         count = 0
@@ -71,13 +72,11 @@ def of_columns(D: int, full: bool) -> tuple[Any, Any]:
             count += 1 if z[i] == z[i] else 0
         return count
 
-    taken = inner(take_lane)
-
     @aside
     def marginal_lanes(y: Any, c: Any, density: Any) -> Any:
         z, V, own = np.empty(D), np.empty((D, D)), np.empty(size)
         for w in range(LANES):
-            if 0 < taken(y, c, w, z, own) < D:
+            if 0 < take_lane(y, c, w, z, own) < D:
                 density = with_lane(density, w, fill_in(z, own, V, full))
         return density
 
@@ -85,12 +84,12 @@ def of_columns(D: int, full: bool) -> tuple[Any, Any]:
     def expect_lanes(y: Any, c: Any, weight: Any, room: Any, total: Any) -> Any:
         z, V, own = np.empty(D), np.empty((D, D)), np.empty(size)
         for w in range(LANES):
-            count = taken(y, c, w, z, own)
+            count = take_lane(y, c, w, z, own)
             if 0 < count < D:
                 fill_in(z, own, V, full)
                 for i in range(D):
                     for j in range(0 if full else i, i + 1):
-                        q = place(i, j)
+                        q = square(i, j)
                         total[q] = with_lane(total[q], w, lane(total[q], w) + lane(weight, w) * V[i, j])
             for i in range(D):
                 room[i] = with_lane(room[i], w, z[i] if count > 0 else 0.0)
@@ -118,8 +117,8 @@ def of_columns(D: int, full: bool) -> tuple[Any, Any]:
     def call_expect(y: Any, c: Any, weight: Any, room: Any, total: Any) -> Any:
         expect_lanes(y, c, weight, room, total)
 
-    specialise(marginal, call_marginal, lambda *kinds: call_marginal if kinds[-1] is lanes_type else None)
-    specialise(expect, call_expect, lambda *kinds: call_expect if isinstance(kinds[0], RowType) else None)
+    specialise(marginal, lambda *kinds: call_marginal if kinds[-1] is lanes_type else None)
+    specialise(expect, lambda *kinds: call_expect if isinstance(kinds[0], RowType) else None)
     return marginal, expect
 
 

@@ -19,7 +19,7 @@ from rarehmm.inference import Inference
 from rarehmm.mode import reordered
 from rarehmm.model import Model, Parameters, Priors
 from rarehmm.series import Array
-from rarehmm.sources import said
+from rarehmm.sources.checks import said
 from rarehmm.transitions import stationary
 from rarehmm.writing import whole_file
 

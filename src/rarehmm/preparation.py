@@ -4,7 +4,7 @@ import numpy as np
 from scipy.interpolate import LSQUnivariateSpline
 
 from rarehmm.series import Array
-from rarehmm.sources import Source
+from rarehmm.sources.table import Source
 
 
 def logarithm(y: Array) -> Array:

@@ -29,7 +29,8 @@ from rarehmm.report import Content, Overview, report
 from rarehmm.residuals import Fit
 from rarehmm.series import Series
 from rarehmm.settings import Settings, from_mapping, read_settings
-from rarehmm.sources import Source, said
+from rarehmm.sources.checks import said
+from rarehmm.sources.table import Source
 from rarehmm.writing import whole_file
 
 logger = logging.getLogger(__name__)

@@ -12,8 +12,13 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from rarehmm import sources, workers
+from rarehmm import workers
 from rarehmm.checks import check_bytes
+from rarehmm.sources import LAZY, is_path, open_source, package
+from rarehmm.sources.checks import check_shape
+from rarehmm.sources.lazy import of_labelled
+from rarehmm.sources.mapped import Mapped
+from rarehmm.sources.table import Source
 
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -251,7 +256,7 @@ class Series:
         part, local, index = self._within(row)
         inside = f"{local}" if column is None or self.n_columns == 1 else f"{local}, {column}"
         more = [] if index is None else [f"at {index[local]}"]
-        if isinstance(stored := self.parts[part], sources.Source):
+        if isinstance(stored := self.parts[part], Source):
             more.append(stored.where(local))
         return (f"y[{part}][{inside}]" if self._several else f"y[{inside}]") + (f" ({'; '.join(more)})" if more else "")
 
@@ -434,7 +439,7 @@ class _Fit:
 
 # ---------------------------------------------------------------- the door
 class _Table(NamedTuple):
-    values: npt.NDArray[Any] | sources.Source  # (n, D), any real number type, not copied
+    values: npt.NDArray[Any] | Source  # (n, D), any real number type, not copied
     index: Any
     names: tuple[str, ...] | None
 
@@ -454,8 +459,8 @@ def _sequences(y: Any) -> list[Any] | None:
 def _table(y: Any, name: str) -> _Table:
     """Check the kind and the shape of one array; nothing is copied that need not be."""
     index, names = None, None
-    if sources.package(y) == "xarray" and not hasattr(y, "data_vars"):
-        y, index, names = sources.of_labelled(y, name)
+    if package(y) == "xarray" and not hasattr(y, "data_vars"):
+        y, index, names = of_labelled(y, name)
     if (source := _source(y, name)) is not None:
         return _Table(source, source.index if index is None else index, names or source.names)
     if hasattr(y, "iloc") and hasattr(y, "to_numpy"):  # pandas, without importing it
@@ -465,7 +470,7 @@ def _table(y: Any, name: str) -> _Table:
     elif hasattr(y, "to_numpy"):
         y = y.to_numpy()
     if isinstance(y, str | Path):
-        known = ", ".join(sources.LAZY)
+        known = ", ".join(LAZY)
         raise TypeError(f"{name} is the name {str(y)!r}; files {known} are read as they are, others with pandas first.")
     if isinstance(y, bytes | dict | set) or y is None:
         raise TypeError(f"{name} is a {type(y).__name__}; pass an array of numbers (T,) or (T, D).")
@@ -478,19 +483,19 @@ def _table(y: Any, name: str) -> _Table:
             f"{name} cannot be read as an array: {error}. For several sequences pass a list of arrays."
         ) from None
     _check_kind(values, name)
-    return _Table(values.reshape(sources.check_shape(values.shape, name)), index, names)
+    return _Table(values.reshape(check_shape(values.shape, name)), index, names)
 
 
-def _source(y: Any, name: str) -> sources.Source | None:
+def _source(y: Any, name: str) -> Source | None:
     """What stays where it is stored; None for what is in memory, or a memory map whose file is not known."""
-    if isinstance(y, sources.Source):
+    if isinstance(y, Source):
         return y
     if isinstance(y, np.memmap):
         _check_kind(y, name)
-        return sources.Mapped.of(y.reshape(sources.check_shape(y.shape, name)))
-    several = isinstance(y, list | tuple) and len(y) > 0 and all(map(sources.is_path, y))
-    if several or sources.is_path(y) or sources.package(y) in ("dask", "xarray", "zarr"):
-        return sources.open_source(y, name=name)
+        return Mapped.of(y.reshape(check_shape(y.shape, name)))
+    several = isinstance(y, list | tuple) and len(y) > 0 and all(map(is_path, y))
+    if several or is_path(y) or package(y) in ("dask", "xarray", "zarr"):
+        return open_source(y, name=name)
     return None
 
 

@@ -17,7 +17,7 @@ from rarehmm.model import Model, Parameters
 from rarehmm.passes import densities, filter_states, prepared, smooth
 from rarehmm.progress import Watch, silent
 from rarehmm.series import STRETCH, Array, Series
-from rarehmm.sources import library
+from rarehmm.sources.checks import library
 from rarehmm.writing import whole_folder, written_npy
 
 ROWS = 1 << 20  # of a stretch; fewer where there are more than four states

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rarehmm.sources import Dask, Source
+from rarehmm.sources.lazy import Dask
+from rarehmm.sources.table import Source
 
 SPAN = 1 << 22  # rows of a task, roughly
 

@@ -32,9 +32,10 @@ def compiled_anyway():
     return hostile.mostly(gaussian, hostile.cases(("poisson", "student_t"), few, ("map",), 120), 0.4)
 
 
-SETS = {str(e): (hostile.cases((e,), longest=3000), 420) for e in hostile.ALL} if NIGHTLY else {
-    "few": (compiled_anyway(), 200)
-}  # fmt: skip
+SETS = {"few": (compiled_anyway(), 200)}
+if NIGHTLY:
+    SETS = {str(e): (hostile.cases((e,), longest=3000), 420) for e in hostile.ALL}
+    SETS["long"] = hostile.cases(("gaussian", "poisson"), methods=("map", "auto"), longest=50_000, long=1.0), 60
 
 
 @settings(max_examples=5000 if NIGHTLY else 300, **QUIETLY)

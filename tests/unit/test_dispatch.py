@@ -1,12 +1,15 @@
-"""Fingerprints see what a function does and reaches, and nothing else."""
+"""Fingerprints see what a function does and reaches, and nothing else; parts of kernels are compiled once."""
 
+import collections
 import functools
 import types
 
+import numba
 import numpy as np
 import pytest
+from numba.core import event
 
-from rarehmm.dispatch import fingerprint, names
+from rarehmm.dispatch import fingerprint, inner, names, specialise
 
 
 def function(source, **space):
@@ -73,3 +76,55 @@ def test_closures_count_and_recursion_ends():
 def test_libraries_count_by_version_only():
     assert fingerprint(function("def f(y): return np.exp(y)", np=np))
     assert fingerprint(np.exp) != fingerprint(np.log)
+
+
+# ---------------------------------------------------------------- parts of kernels
+class Compilations(event.Listener):
+    def __init__(self):
+        self.names = collections.Counter()
+
+    def on_start(self, event):
+        self.names[event.data["dispatcher"].py_func.__name__] += 1
+
+    def on_end(self, event):
+        pass
+
+
+@pytest.mark.jit
+def test_parts_are_compiled_once_whoever_calls_them():
+    """By numba's own means: once more for callers with other options, and for each literal."""
+
+    def twice(x):
+        return 2 * x
+
+    specialise(twice, lambda kind: twice)
+
+    @inner
+    def part(x):
+        return twice(x) + 1
+
+    @numba.njit(nogil=True)
+    def one(x):
+        return part(x) + twice(x) + part(3)
+
+    @numba.njit(error_model="numpy")
+    def other(x):
+        return part(x) - twice(5)
+
+    heard = Compilations()
+    event.register("numba:compile", heard)
+    try:
+        assert (one(1), other(1)) == (12, -7)
+    finally:
+        event.unregister("numba:compile", heard)
+    assert heard.names == {"one": 1, "other": 1, "part": 1, "twice": 1}
+    (made,) = part.overloads.values()
+    assert made.library.get_pointer_to_function(made.fndesc.llvm_func_name) == 0  # no machine code of its own
+
+
+def test_parts_are_plain_functions_in_python():
+    @inner
+    def part(x):
+        return x.upper()
+
+    assert part("a") == "A"

@@ -10,7 +10,7 @@ import xarray as xr
 from rarehmm import files
 from rarehmm.files import open_files, read_file
 from rarehmm.preparation import detrended, logarithm
-from rarehmm.sources import Source
+from rarehmm.sources.table import Source
 
 TIMES = pd.date_range("2026-01-01", periods=6, freq="h")
 Y = np.array([1.5, 2.0, np.nan, 4.0, 5.0, 6.25])

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from rarehmm import lanes
-from rarehmm.dispatch import kernel
+from rarehmm.dispatch import inner, kernel
 from rarehmm.elementary import positive_log, relative
 from rarehmm.lanes import LANES, lane_array, lane_sum, lanewise, load, splat, store
 
@@ -34,9 +33,9 @@ FUNCTIONS = {
 
 def through_lanes(function, x):
     """The function compiled and applied to rows of lanes."""
-    compiled = lanes.inner(function)
+    compiled = inner(function)
 
-    @lanes.inner
+    @kernel
     def each(x, out):
         for i in range(len(x)):
             store(out, (i,), compiled(load(x, (i,))))

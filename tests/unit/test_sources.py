@@ -20,8 +20,11 @@ import pytest
 import xarray as xr
 import zarr
 
-from rarehmm import ReadError, Series, open_source, plots, report, sources
+from rarehmm import ReadError, Series, open_source, plots, report
 from rarehmm.preparation import Logarithm
+from rarehmm.sources import combined, table
+from rarehmm.sources.combined import Joined, Times
+from rarehmm.sources.mapped import Mapped
 
 N, UNIT = 1000, 64
 TIMES = pd.date_range("2026-01-01", periods=N, freq="min")
@@ -164,11 +167,11 @@ def test_a_slice_touches_its_units_only_and_once(tmp_path, monkeypatch, kind):
 
 
 def test_what_is_kept_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "CACHE", 3 * UNIT * 2 * 8)
+    monkeypatch.setattr(table, "CACHE", 3 * UNIT * 2 * 8)
     source = parquet(tmp_path, TABLE)
     source[:]
     assert list(source.cache.units) == [13, 14, 15]
-    monkeypatch.setattr(sources, "CACHE", 1)
+    monkeypatch.setattr(table, "CACHE", 1)
     source[:200]
     assert list(source.cache.units) == [2, 3]  # neighbours are read from two units
 
@@ -181,7 +184,7 @@ def test_threads_decode_a_unit_once():
         begun.wait(5)
         return np.full((1, 1), unit)
 
-    cache, found = sources.Cache(), []
+    cache, found = table.Cache(), []
     threads = [threading.Thread(target=lambda: found.append(cache.get(3, decode))) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -193,7 +196,7 @@ def test_threads_decode_a_unit_once():
 
 
 def test_large_chunks_of_dask_are_read_by_the_slice(monkeypatch):
-    monkeypatch.setattr(sources, "CACHE", 100)
+    monkeypatch.setattr(table, "CACHE", 100)
     asked = []
     whole = da.from_array(TABLE, chunks=(500, 2)).map_blocks(
         lambda block: asked.append(block.shape) or block, dtype=float
@@ -285,7 +288,7 @@ def test_files_that_do_not_fit_together(tmp_path):
     np.save(tmp_path / "2.npy", np.zeros((3, 2)))
     wide = open_source(tmp_path / "2.npy", ["0", "1"])
     with pytest.raises(ValueError, match=r"2\.npy, row 0 .* has 2 columns and .*1\.npy, row 0 .* has 1 col"):
-        sources.Joined([open_source(tmp_path / "1.npy"), wide])
+        Joined([open_source(tmp_path / "1.npy"), wide])
     named = [write_parquet(tmp_path / f"{name}.parquet", {name: [1.0]}) for name in "ab"]
     with pytest.raises(ValueError, match=r"b\.parquet, .* has b and .*a\.parquet, .* has a; .* the same columns"):
         open_source(named)
@@ -322,7 +325,7 @@ def test_views_of_a_memory_map(tmp_path):
     changed = np.load(tmp_path / "y.npy", mmap_mode="c")
     changed[:] = 7.0
     for kept in (changed, whole[::-1]):
-        assert sources.Mapped.of(kept) is None
+        assert Mapped.of(kept) is None
         np.testing.assert_array_equal(Series(kept).read(0, 3), kept[:3])
 
 
@@ -332,11 +335,11 @@ def test_memory_stays_small(tmp_path):
     Series(tmp_path / "y.parquet")  # libraries are imported
     for source in (tmp_path / "y.parquet", da.from_array(y, chunks=50_000)):
         tracemalloc.start()
-        sources.CACHE, before = 1 << 20, sources.CACHE
+        table.CACHE, before = 1 << 20, table.CACHE
         series = Series(source)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        sources.CACHE = before
+        table.CACHE = before
         assert peak < 12e6  # of 40 MB
         assert series.summaries[0].high == 6
 
@@ -440,7 +443,7 @@ def test_refused_values_are_named_by_their_place(tmp_path):
 def test_the_time_of_a_row(tmp_path, kind):
     source = kind(tmp_path, TABLE)
     times = source.index
-    assert isinstance(times, sources.Times)
+    assert isinstance(times, Times)
     assert (len(times), times.name) == (N, "time")
     assert (times[17], times[-1]) == (TIMES[17], TIMES[-1])
     assert times[290:320].equals(TIMES[290:320].rename("time"))
@@ -469,7 +472,7 @@ def test_zones_numbers_and_dates(tmp_path):
 
 
 def test_time_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "STRETCH", 7)
+    monkeypatch.setattr(combined, "STRETCH", 7)
     when = np.arange(N)
     when[350] = 100
     columns = {"t": when, "y": TABLE[:, 0]}

@@ -10,7 +10,9 @@ from small_models import model_of
 import rarehmm as rh
 from rarehmm import workers
 from rarehmm.passes import log_posterior
-from rarehmm.sources import Dask, Source, open_source
+from rarehmm.sources import open_source
+from rarehmm.sources.lazy import Dask
+from rarehmm.sources.table import Source
 from rarehmm.workers import Item, gathered, on_workers, pieces_of, share, submit
 
 T = 600

@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import betainc, gammaln
 
-from rarehmm.dispatch import compiled
+from rarehmm.dispatch import compiled, inner
 from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
 from rarehmm.emissions.gamma import best_shape
 from rarehmm.emissions.negative_binomial import best_count
-from rarehmm.lanes import in_kernels
 from rarehmm.priors import Prior, evenness_of_counts, mean_and_variance, pinned, rate
 from rarehmm.series import COUNTS, Array, Domain, IntArray
 
@@ -65,14 +64,14 @@ class FreeNegativeBinomial(NamedTuple):
         return np.column_stack([mean, np.where(np.isfinite(size) & (size > 0), size, r)])
 
 
-@in_kernels
+@inner
 def spread_of_rates(new: Any, old: Any, total: Any, digammas: Any, count: Any) -> Any:
     r"""Expected sum of :math:`\log(\lambda / \mu) - \lambda / \mu + 1` at another mean than the statistics were taken
     at, by :math:`\mu + r` there and here and the sums of :math:`x = y + r` and :math:`\psi(x) - \log(\mu + r)`."""
     return digammas + count * (np.log(old / new) + 1.0) - total / new
 
 
-@in_kernels
+@inner
 def stirling_rest(x: Any) -> Any:
     r""":math:`g(x) = \log \Gamma(x) - (x - 1/2) \log x + x` by its series, from 8 steps further on if x is less than 8:
     with w = x (x + 7), :math:`x (x + 1) \cdots (x + 7) = w (w + 6) (w + 10) (w + 12)`."""
@@ -87,7 +86,7 @@ def stirling_rest(x: Any) -> Any:
     return np.where(x < 8.0, back, 0.0) + series / z + 0.9189385332046728
 
 
-@in_kernels
+@inner
 def log_less_digamma(x: Any) -> Any:
     r""":math:`\log x - \psi(x)` in the same way."""
     small = np.where(x < 8.0, x, 1.0)

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, softmax
 
-from rarehmm.dispatch import compiled
+from rarehmm.dispatch import compiled, inner
 from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
 from rarehmm.emissions.free_student_t import FreeStudentT
 from rarehmm.emissions.sized import Sized
-from rarehmm.lanes import in_kernels, tuple_of
+from rarehmm.lanes import tuple_of
 from rarehmm.priors import (
     Gamma,
     Normal,
@@ -212,14 +212,14 @@ def sized(m: int) -> Any:
     all_statistics, slopes = tuple_of(3 * m, statistic), tuple_of(3 * m - 1, slope)
     cls: Any = type(f"GaussianMixture{m}", (GaussianMixture,), {"m": m, "__module__": __name__, "__slots__": ()})
 
-    @in_kernels
+    @inner
     def highest(h: Any) -> Any:
         high = h[0]
         for j in range(1, m):
             high = np.maximum(high, h[j])
         return high
 
-    @in_kernels
+    @inner
     def total(e: Any) -> Any:
         out = e[0]
         for j in range(1, m):

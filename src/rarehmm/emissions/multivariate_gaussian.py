@@ -392,7 +392,7 @@ def sized(columns: int, diagonal: bool) -> Any:
         summed_score(family, splat(1.0), row(total, 0), own, row(out, 0))
         return all_scores(out, 0)
 
-    specialise(of_each, of_each_lanes, lambda *kinds: of_each_lanes)
-    specialise(of_each_score, of_each_score_lanes, lambda *kinds: of_each_score_lanes)
+    specialise(of_each, lambda *kinds: of_each_lanes)
+    specialise(of_each_score, lambda *kinds: of_each_score_lanes)
 
     return cls

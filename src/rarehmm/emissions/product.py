@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rarehmm.dispatch import compiled, provides
+from rarehmm.dispatch import compiled, inner, provides
 from rarehmm.emissions import (
     Family,
     Parameter,
@@ -27,7 +27,7 @@ from rarehmm.emissions import (
     statistics,
 )
 from rarehmm.emissions.sized import Sized
-from rarehmm.lanes import in_kernels, tuple_of
+from rarehmm.lanes import tuple_of
 from rarehmm.priors import Prior
 from rarehmm.series import Array, Domain, IntArray
 
@@ -298,17 +298,17 @@ class Links(NamedTuple):
     complete_score: Any
 
 
-@in_kernels
+@inner
 def nothing(family: Any, y: Any, c: Any) -> Any:
     return 0.0
 
 
-@in_kernels
+@inner
 def no_values(family: Any, y: Any, c: Any = None) -> Any:
     return ()
 
 
-@in_kernels
+@inner
 def no_scores(family: Any, count: Any, sums: Any, hat: Any, c: Any) -> Any:
     return ()
 
@@ -325,9 +325,7 @@ def linked(i: int, place: Place, alone: bool, margins: bool, after: Links) -> Li
     slopes = tuple_of(high - low, lambda n, there, values: np.where(there, values[n], 0.0))
     marks = tuple_of(stop - start - 1, lambda n, there, values: np.where(there, values[n], 0.0))
 
-    mine: Any = in_kernels(
-        (lambda y: y) if alone else (lambda y: y[first]) if width == 1 else (lambda y: y[first:last])
-    )
+    mine: Any = inner((lambda y: y) if alone else (lambda y: y[first]) if width == 1 else (lambda y: y[first:last]))
 
     def one(y: Any) -> Any:
         return y == y
@@ -344,32 +342,32 @@ def linked(i: int, place: Place, alone: bool, margins: bool, after: Links) -> Li
             there = there & (y[j] == y[j])
         return there
 
-    seen = in_kernels(one if width == 1 else any_of if margins else all_of)
+    seen = inner(one if width == 1 else any_of if margins else all_of)
 
     prepared, scored = (tuple_of(count, lambda n, values: values[n]) for count in (end - begin, high - low))
 
-    @in_kernels
+    @inner
     def constants(family: Any, phi: Any) -> Any:
         return prepared(prepare(family[i], phi[low:high])) + later_prepare(family, phi)
 
-    @in_kernels
+    @inner
     def density(family: Any, y: Any, c: Any) -> Any:
         x = mine(y)
         return np.where(seen(x), log_density(family[i], x, c[begin:end]), 0.0) + later_density(family, y, c)
 
-    @in_kernels
+    @inner
     def all_slopes(family: Any, y: Any, c: Any) -> Any:
         x = mine(y)
         return slopes(seen(x), score(family[i], x, c[begin:end])) + later_score(family, y, c)
 
-    @in_kernels
+    @inner
     def all_statistics(family: Any, y: Any, c: Any) -> Any:
         x = mine(y)
         there = seen(x)
         mark = (np.where(there, 1.0, 0.0),)
         return mark + marks(there, statistics(family[i], x, c[begin:end])) + later_statistics(family, y, c)
 
-    @in_kernels
+    @inner
     def complete(family: Any, count: Any, sums: Any, hat: Any, c: Any) -> Any:
         own = complete_score(family[i], sums[start], sums[start + 1 : stop], hat[begin:end], c[begin:end])
         return scored(own) + later_complete(family, count, sums, hat, c)

@@ -74,7 +74,7 @@ def _keep_nothing(parts: Any, array: Any, row: Any) -> None:
     return None
 
 
-specialise(keep, keep, lambda *kinds: _keep_nothing if empty(kinds[0]) else keep)
+specialise(keep, lambda *kinds: _keep_nothing if empty(kinds[0]) else keep)
 
 
 @inner
@@ -243,7 +243,7 @@ def _add_nothing(scores: Any, k: Any, K: Any, phi: Any, logs: Any, gradient: Any
     return None
 
 
-specialise(add_scores, add_scores, lambda *kinds: _add_nothing if empty(kinds[0]) else add_scores)
+specialise(add_scores, lambda *kinds: _add_nothing if empty(kinds[0]) else add_scores)
 
 
 @inner
@@ -277,7 +277,7 @@ def add_frozen(family, target, point, sums, room, gradient):
             pairs[k, m] += t[K * (1 + Q) + k * K + m]
 
 
-@kernel
+@inner
 def estimate(family, target, gathered, at, count, theta, point, sums, room, gradient):
     """The gradient (d,) of the log posterior at theta, estimated from the sets at, ..., at + count - 1 of windows."""
     K, P = point.phi.shape

@@ -6,6 +6,7 @@ every few steps only; the backward pass uses the filter's own scales, hence need
 states out of reach are set to zero: they do not matter, and might grow without bound.
 """
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -79,11 +80,11 @@ def _one_column(family: Any, y: Any, t: Any) -> Any:
     return load(y, (t, 0))
 
 
-def _observation(family: Any, y: Any, t: Any) -> Any:
-    count = getattr(family.instance_class, "columns", 1)
+@functools.cache
+def _observation(count: int, wide: bool) -> Any:
     if count == 1:
         return _one_column
-    if is_wide(family):
+    if wide:
         row = row_of(count)
         return lambda family, y, t: row(y, (t,))
     several = load_columns(count)
@@ -135,9 +136,12 @@ def _constants_tuple(family: Any, point: Any, c: Any, k: Any) -> Any:
     return take(prepare(family, point.phi[0]), c, k)
 
 
-specialise(observation, observation, _observation)
-specialise(seen, seen, _seen)
-specialise(constants, constants, lambda *kinds: _constants_row if is_wide(kinds[0]) else _constants_tuple)
+specialise(
+    observation,
+    lambda family, y, t: _observation(getattr(family.instance_class, "columns", 1), is_wide(family)),
+)
+specialise(seen, _seen)
+specialise(constants, lambda *kinds: _constants_row if is_wide(kinds[0]) else _constants_tuple)
 
 
 def add_expected(family: Family, x: Any, c: Any, k: int, gamma: Any, ok: Any, want: bool, sums: "Sums") -> None:
@@ -189,9 +193,9 @@ def _gather_nothing(total: Any, k: Any, parts: Any, gamma: Any, ok: Any) -> None
     return None
 
 
-specialise(add_expected, add_expected, lambda *kinds: _add_wide if is_wide(kinds[0]) else _add_narrow)
-specialise(conclude, conclude, lambda *kinds: _conclude_wide if is_wide(kinds[0]) else _conclude_nothing)
-specialise(gather, gather, lambda total, k, parts, gamma, ok: gather if len(parts) else _gather_nothing)
+specialise(add_expected, lambda *kinds: _add_wide if is_wide(kinds[0]) else _add_narrow)
+specialise(conclude, lambda *kinds: _conclude_wide if is_wide(kinds[0]) else _conclude_nothing)
+specialise(gather, lambda total, k, parts, gamma, ok: gather if len(parts) else _gather_nothing)
 
 
 # ---------------------------------------------------------------- messages

@@ -3,6 +3,7 @@
 No blocks, no halos, no seams: time runs from the first observation to the last, and every lane is exact.
 """
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -62,14 +63,18 @@ def lane_constants(template: Any, c: Array, k: int) -> Any:
     return tuple(c[k, : len(template)])
 
 
-def _lane_constants(template: Any, c: Any, k: Any) -> Any:
-    if isinstance(template, types.Array):
+@functools.cache
+def _lane_constants(count: int | None) -> Any:
+    if count is None:
         return lambda template, c, k: row(c, k)
-    several = load_columns(len(template))
+    several = load_columns(count)
     return lambda template, c, k: several(c, k)
 
 
-specialise(lane_constants, lane_constants, _lane_constants)
+specialise(
+    lane_constants,
+    lambda template, c, k: _lane_constants(None if isinstance(template, types.Array) else len(template)),
+)
 
 
 # ---------------------------------------------------------------- parameters

@@ -1,0 +1,83 @@
+"""Doors of the sources: what is asked for is there, has numbers and a shape, and can be read; else words."""
+
+import difflib
+import importlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+NUMBERS = "fiub"
+
+
+def said(error: Exception) -> str:
+    """The first line of an error, or its kind."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+
+
+def library(name: str) -> Any:
+    """A library that not everyone needs."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(f"{name} is needed for this kind of data: pip install 'rarehmm[long]'") from error
+
+
+def check_numbers(dtype: np.dtype[Any], who: str, kinds: str = NUMBERS) -> None:
+    if dtype.kind not in kinds:
+        raise TypeError(f"{who} has dtype {dtype}; numbers are needed.")
+
+
+def check_shape(shape: tuple[int, ...], who: str) -> tuple[int, int]:
+    """Rows and columns of a table, or of one column."""
+    if len(shape) not in (1, 2):
+        raise ValueError(f"{who} has shape {shape}; it must be (T,) or (T, D). Several sequences go in a list.")
+    if 0 in shape:
+        raise ValueError(f"{who} is empty (shape {shape}); at least one observation is needed.")
+    return shape[0], shape[1] if len(shape) == 2 else 1
+
+
+def existing(path: Path) -> None:
+    """Refuse a path that is not there, with the nearest one that is."""
+    if not path.exists():
+        close = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*")], 1)
+        raise ValueError(f"{path} is not there." + (f" Did you mean {path.parent / close[0]}?" if close else ""))
+
+
+@contextmanager
+def opening(path: object) -> Iterator[None]:
+    """Whatever a library raises while it opens a file is told in one line."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(
+            f"{path} cannot be read: {said(error)}. It may be cut off, or not be what its name says."
+        ) from None
+
+
+def chosen(where: object, columns: Sequence[str], time: str | None, there: dict[str, bool]) -> list[str]:
+    """The columns to read; ``there``: all of them, and whether they hold numbers."""
+    names = ", ".join(there)
+    for name in [*columns, *([time] if time is not None else [])]:
+        if name not in there:
+            close = difflib.get_close_matches(name, there, 1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise ValueError(f"{where} has no column {name!r}; it has {names}.{hint}")
+    if columns:
+        return list(columns)
+    numeric = [name for name, good in there.items() if good and name != time]
+    if len(numeric) != 1:
+        raise ValueError(
+            f"{where} has {len(numeric)} columns of numbers; say which with --column: {names}. In Python: "
+            "open_source(path, columns)."
+        )
+    return numeric
+
+
+def check_lengths(label: str, lengths: dict[str, int]) -> None:
+    if len(set(lengths.values())) > 1:
+        raise ValueError(
+            f"{label}: {', '.join(lengths)} have lengths {', '.join(map(str, lengths.values()))}; one is needed."
+        )
