@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 
 from rarehmm.drawn import Drawn
 from rarehmm.model import Model, Parameters, check_learnable
@@ -173,17 +173,40 @@ def gradient_steps(model: Model, series: Series, start: Parameters, steps: int, 
     trace: list[float] = []
 
     def down(theta: Array) -> tuple[float, Array]:
-        try:
-            value, slope = log_posterior(model, theta, series, threads=threads)
-        except ValueError:  # out of bounds
-            return np.inf, np.zeros(len(theta))
+        value, slope = log_posterior(model, theta, series, threads=threads)
         trace.append(value)
         return -value, -slope
 
-    theta = model.pack(bounded(start))
-    found = minimize(down, theta, jac=True, method="L-BFGS-B", options={"maxiter": 10 + 3 * steps})
+    found = descend(down, model.pack(bounded(start)), 10 + 3 * steps)
     best = model.unpack(found.x) if np.isfinite(found.fun) else start
     return Climb(best, -float(found.fun), np.maximum.accumulate(trace), bool(found.success))
+
+
+def descend(
+    down: Callable[[Array], tuple[float, Array]], begin: Array, steps: int, told: Callable[[float], None] | None = None
+) -> OptimizeResult:
+    """The minimum by L-BFGS of a function that gives its value and slope, or raises ValueError where it has none.
+
+    There it is taken for a wall, higher than all that was seen: from one of infinite height a line search does not come
+    back, and the descent would end where it stands.  ``told`` gets the value after each step.
+    """
+    highest = -np.inf
+
+    def everywhere(x: Array) -> tuple[float, Array]:
+        nonlocal highest
+        try:
+            value, slope = down(x)
+        except ValueError:
+            wall = highest + 1000 * (1 + abs(highest)) if np.isfinite(highest) else np.inf
+            return wall, np.zeros(len(x))
+        highest = max(highest, value)
+        return value, slope
+
+    def after(intermediate_result: OptimizeResult) -> None:  # the name is SciPy's
+        if told is not None:
+            told(float(intermediate_result.fun))
+
+    return minimize(everywhere, begin, jac=True, method="L-BFGS-B", options={"maxiter": steps}, callback=after)
 
 
 def bounded(parameters: Parameters) -> Parameters:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 from scipy.cluster.vq import kmeans2, vq
-from scipy.optimize import minimize
 
+from rarehmm.em import descend
 from rarehmm.emissions import columns, log_density, prepare, score
 from rarehmm.gradients import WindowSums
 from rarehmm.model import Model, Parameters, check_labels, no_priors
@@ -187,11 +187,12 @@ def estimated(model: Model, rows: Array) -> Array:
                     value += float(prior.log_density(at)[0]) + logs[i] * x[i]
                     slope[i] += prior.slope(at)[0] + logs[i] / at[0]
             slope = np.where(logs, slope * phi, slope)
-        good = np.isfinite(value) and np.isfinite(slope).all()
-        return (-value, -slope) if good else (np.inf, np.zeros(len(x)))
+        if not (np.isfinite(value) and np.isfinite(slope).all()):
+            raise ValueError(f"the log density of {type(family).__name__} is not finite at {phi}")
+        return -value, -slope
 
     begin = np.array([centre(prior, log) for prior, log in zip(model.priors.emission, logs, strict=True)])
-    x = minimize(down, begin, jac=True, method="L-BFGS-B").x
+    x = descend(down, begin, 1000).x
     return np.where(logs, np.exp(np.where(logs, x, 0.0)), x)
 
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.optimize import OptimizeResult, linear_sum_assignment, minimize
+from scipy.optimize import linear_sum_assignment
 
-from rarehmm.em import Climb, bounded, climb, has_m_step, rows
+from rarehmm.em import Climb, bounded, climb, descend, has_m_step, rows
 from rarehmm.initial import find_states
 from rarehmm.model import Model, Parameters
 from rarehmm.passes import log_posterior
@@ -219,21 +219,17 @@ def polish(model: Model, series: Series, theta: Array, threads: int | None) -> t
     """A point higher up by L-BFGS, if EM has stopped short of the mode or there is no EM."""
 
     def down(x: Array) -> tuple[float, Array]:
-        try:
-            value, slope = log_posterior(model, x, series, threads=threads)
-        except ValueError:  # out of bounds
-            return np.inf, np.zeros(len(x))
+        value, slope = log_posterior(model, x, series, threads=threads)
         return -value, -slope
 
-    value, _ = down(theta)
+    try:
+        value = down(theta)[0]
+    except ValueError:  # out of bounds
+        value = np.inf
     if has_m_step(model):
         return theta, -value
     trace = [value]
-
-    def risen(intermediate_result: OptimizeResult) -> None:  # the name is SciPy's
-        trace.append(float(intermediate_result.fun))
-
-    found = minimize(down, theta, jac=True, method="L-BFGS-B", options={"maxiter": 300}, callback=risen)
+    found = descend(down, theta, 300, trace.append)
     if (np.diff(trace) > 1e-9 * abs(value)).any():
         warnings.warn(
             f"L-BFGS fell by {np.diff(trace).max():.3g} in step {int(np.argmax(np.diff(trace)))}: the density or score "
