@@ -191,7 +191,7 @@ def specialise(function: Any, choose: Callable[..., Any]) -> None:
         if chosen is None:
             return None
         if chosen not in parts:
-            parts[chosen] = chosen if isinstance(chosen, Part) else Part(chosen)
+            parts[chosen] = chosen if isinstance(chosen, Part) else Part(getattr(chosen, "py_func", chosen))
         kind = types.Dispatcher(parts[chosen])
         signature = kind.get_call_type(self.context, args, {})
         found[signature.args] = kind.get_overload(signature)

@@ -128,3 +128,25 @@ def test_parts_are_plain_functions_in_python():
         return x.upper()
 
     assert part("a") == "A"
+
+
+@pytest.mark.jit
+def test_parts_may_be_compiled_already_and_may_raise():
+    @numba.njit
+    def halved(x):
+        if x < 0:
+            raise ValueError("no halves below zero")
+        return x / 2
+
+    def half(x):
+        return halved(x)
+
+    specialise(half, lambda kind: halved)
+
+    @numba.njit
+    def quarter(x):
+        return half(half(x))
+
+    assert quarter(8.0) == 2.0
+    with pytest.raises(ValueError, match="no halves below zero"):
+        quarter(-8.0)
