@@ -250,9 +250,9 @@ def remarks(found):
         "state 20 standard deviations from the others is an easy one; [finding](finding.md) has harder ones.",
         f"The first {SHORT:,} observations of each, about ten of them rare, are a series that NumPyro can do: it "
         "reads all of a series for each of its thousands of gradients.",
-        "hmmlearn, variational, on these: the rare state is mostly there, and its mean, of ten observations, drawn from 20 "
-        f"to {drawn_to(found['cells']):.1f} (median) by the default prior: not found by this rule, though the interval "
-        "mostly has the true mean.",
+        "hmmlearn, variational, on these: the rare state is mostly there, and its mean, of ten observations, drawn "
+        f"from 20 to {drawn_to(found['cells']):.1f} (median) by the default prior: not found by this rule, though the "
+        "interval mostly has the true mean.",
         *(solar_remarks(found["cells"]) if found["solar"] else ["Solar: no data in RAREHMM_DATA; not run."]),
         "Shares, most probable states and log likelihoods are those of the parameters that a tool returns (posterior "
         "means where there are draws), by the same pass over the series for all.",
