@@ -314,7 +314,8 @@ def promises(found):
 def main():
     ask = argparse.ArgumentParser()
     ask.add_argument("--quick", action="store_true", help="up to T = 1e5, nothing written, to see that it works")
-    ask.add_argument("--again", metavar="TOOL", help="measure one tool anew, and keep the results of the others")
+    again = "measure one tool anew, and keep the results of the others"
+    ask.add_argument("--again", metavar="TOOL", choices=[*POINTS, *SAMPLERS], help=again)
     ask.add_argument("--one", nargs=3, metavar=("KIND", "NAME", "T"), help="one measurement, in this process")
     use = ask.parse_args()
     if use.one:

@@ -339,8 +339,9 @@ def everything(case, folder):
 
 def settings(case, X, lengths):
     """What the words of a case stand for."""
-    more, K = {name: word for name, word in case.more.items() if word is not None}, case.states
-    if not {"startprob", "fixed", "init", "priors"} & more.keys():
+    told, K = {"startprob", "fixed", "init", "priors"}, case.states
+    more = {name: word for name, word in case.more.items() if word is not None or name not in told}
+    if not told & more.keys():
         return more
     y, plain = rh.Series(X, lengths), rh.RareHMM(K, emission=case.emission, method="map", verbose=0)
     family, (low, mean, high) = plain._family(y), (y.summaries[0].low, y.summaries[0].mean, y.summaries[0].high)
