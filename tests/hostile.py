@@ -72,7 +72,7 @@ class Hostile:
         rng = np.random.default_rng(self.seed)
         shape = (self.length, self.columns) if self.columns else (self.length,)
         with np.errstate(all="ignore"):
-            y = (LAWS[self.law](rng, shape) + self.offset) * 10.0**self.exponent
+            y = (drawn(self.law, rng, shape) + self.offset) * 10.0**self.exponent
             if self.length and self.outlier is not None:
                 y[rng.integers(self.length)] = 10.0 ** min(max(self.exponent + self.outlier, -307), 307)
         y[rng.random(shape) < self.gaps] = np.nan
@@ -99,6 +99,7 @@ LAWS = {
     "categories": lambda rng, shape: rng.integers(0, 12, shape).astype(float),
     "angles": lambda rng, shape: rng.uniform(-np.pi, np.pi, shape),
     "positive": lambda rng, shape: rng.exponential(1.0, shape),
+    "some powers": lambda rng, shape: 10.0 ** rng.uniform(-5, 5, shape),
     "many powers": lambda rng, shape: 10.0 ** rng.uniform(-100, 100, shape),
     "heavy tails": lambda rng, shape: rng.standard_cauchy(shape),
     "walk": lambda rng, shape: np.cumsum(rng.normal(size=shape), axis=0),
@@ -106,12 +107,28 @@ LAWS = {
     "zeros": lambda rng, shape: np.zeros(shape),
     "one step": lambda rng, shape: np.arange(np.prod(shape), dtype=float).reshape(shape) // max(1, np.prod(shape) / 2),
 }
+
+
+def drawn(law, rng, shape):
+    """Of a law; "this | that": the columns by turns."""
+    first, *others = law.split(" | ")
+    y = LAWS[first](rng, shape)
+    for start, other in enumerate(others if len(shape) > 1 else (), 1):
+        y[:, start :: len(others) + 1] = LAWS[other](rng, y[:, start :: len(others) + 1].shape)
+    return y
+
+
+REFUSED = {"constant", "nearly constant", "zeros", "many powers"}  # by nearly all families
+USUAL = tuple(sorted(LAWS.keys() - REFUSED))
 DOMAINS = {
-    "bernoulli": ("two values",), "categorical": ("two values", "categories", "stairs"), "von_mises": ("angles",),
-    **dict.fromkeys(("exponential", "gamma", "log_normal"), ("positive", "many powers", "constant")),
+    "bernoulli": ("two values",), "von_mises": ("angles",),
+    **dict.fromkeys(("categorical", "Categorical(12)"), ("two values", "categories", "stairs")),
+    "Categorical(3)": ("two values",), "['gaussian', 'poisson']": ("bursts | small counts", "angles | two values"),
+    "['bernoulli', 'exponential']": ("two values | positive", "two values | some powers"),
+    **dict.fromkeys(("exponential", "gamma", "log_normal"), ("positive", "some powers")),
     **dict.fromkeys(
-        ("poisson", "negative_binomial", "free_negative_binomial", "zero_inflated_poisson"),
-        ("small counts", "two values", "large counts", "stairs", "zeros"),
+        ("poisson", "negative_binomial", "free_negative_binomial", "zero_inflated_poisson", "NegativeBinomial(r=3.0)"),
+        ("small counts", "two values", "large counts", "stairs"),
     ),
 }  # fmt: skip
 
@@ -166,16 +183,14 @@ def laid_out(y, dtype, layout):
 def series(longest=400, emission="gaussian", long=0.05):
     """Series of all kinds, most of the kind that the family takes; a share ``long`` of them of any length up to
     ``longest``."""
-    laws = st.sampled_from(sorted(LAWS))
-    if (known := emission if isinstance(emission, str) else type(emission).__name__.lower()) in DOMAINS:
-        laws = mostly(laws, st.sampled_from(DOMAINS[known]), 0.9)
+    laws = mostly(st.sampled_from(DOMAINS.get(str(emission), USUAL)), st.sampled_from(sorted(LAWS)), 0.1)
     powers, rarely = st.integers(-300, 300), mostly(st.just(False), st.just(True), 0.03)
-    short = st.sampled_from((st.integers(20, min(longest, 400)), st.integers(12, 60), st.integers(0, 11))).flatmap(same)
+    short = mostly(st.integers(12, min(longest, 400)), st.integers(0, 11), 0.2)
     several = isinstance(emission, list) or emission == "multivariate_gaussian"
     return st.builds(
         Hostile,
         length=mostly(short, st.integers(3, longest), long),
-        columns=st.sampled_from((2, 2, 2, 3, 0) if several else (0, 0, 0, 0, 0, 0, 0, 1, 1, 2)),
+        columns=st.sampled_from((2, 2, 2, 2, 2, 2, 2, 2, 3, 0) if several else (0, 0, 0, 0, 0, 0, 0, 1, 1, 2)),
         law=laws,
         exponent=mostly(st.just(0), mostly(powers, st.integers(-50, 50), 0.6), 0.2),
         offset=mostly(st.just(0.0), st.sampled_from((1.0, -5.0, 1e8, -1e15)), 0.1),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 
 from rarehmm.series import Array
 
@@ -31,18 +32,27 @@ def is_new() -> bool:
 
 
 def effective_size(x: Array, method: str = "bulk") -> float:
-    """Effective number of draws (chains, n), of the ``bulk`` or of the ``tail`` (Vehtari et al. 2021)."""
+    """Effective number of draws (chains, n), of the ``bulk`` or of the ``tail`` (Vehtari et al. 2021).
+
+    Of draws that are all the same 1, where ArviZ has as many as there are.
+    """
+    if (x == x[0, 0]).all():
+        return 1.0
     more = {"prob": (0.05, 0.95)} if method == "tail" else {}
     return float(arviz().ess(x, method=method, **more))
 
 
 def r_hat(x: Array) -> float:
-    """Rank-normalised R-hat of draws (chains, n)."""
-    return float(arviz().rhat(x))
+    """Rank-normalised R-hat of draws (chains, n); infinite if chains do not move."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = float(arviz().rhat(x))
+    return math.inf if math.isnan(value) else value
 
 
 def tail_index(log_weights: Array) -> float:
-    """Shape k of a generalised Pareto law in the tail of importance weights (Vehtari et al. 2024)."""
+    """Shape k of the Pareto law in the tail of importance weights (Vehtari et al. 2024); infinite of one or none."""
+    if len(log_weights) < 2:
+        return math.inf
     if is_new():
         stats = importlib.import_module("arviz_stats.base").array_stats
         try:

@@ -270,14 +270,16 @@ def likely_starts(rng: np.random.Generator, mode: Mode, points: Points, chains: 
 def trajectory(
     rng: np.random.Generator, place: Callable[[Array], Place], begin: Place, size: float, leaps: int
 ) -> tuple[Place, float]:
-    """A trajectory of each chain with its Metropolis correction: where they are then, and their mean acceptance."""
+    """A trajectory of each chain with its Metropolis correction: where they are then, and their mean acceptance.  One
+    that leaves all bounds is not taken."""
     momentum, end = rng.standard_normal(begin.z.shape), begin
     energy = begin.value - (momentum**2).sum(1) / 2
-    for _ in range(int(rng.integers(1, 2 * leaps))):
-        momentum = momentum + size / 2 * end.slope
-        end = place(end.z + size * momentum)
-        momentum = momentum + size / 2 * end.slope
-    gain = np.nan_to_num(end.value - (momentum**2).sum(1) / 2 - energy, nan=-np.inf)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for _ in range(int(rng.integers(1, 2 * leaps))):
+            momentum = momentum + size / 2 * end.slope
+            end = place(end.z + size * momentum)
+            momentum = momentum + size / 2 * end.slope
+        gain = np.nan_to_num(end.value - (momentum**2).sum(1) / 2 - energy, nan=-np.inf)
     chance = np.exp(np.minimum(0.0, gain))
     taken = rng.random(len(chance)) < chance
     z, slope = (np.where(taken[:, None], new, old) for new, old in ((end.z, begin.z), (end.slope, begin.slope)))

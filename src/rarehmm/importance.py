@@ -235,6 +235,11 @@ class Weighted(NamedTuple):
 
     def resample(self, rng: np.random.Generator, size: int) -> Array:
         """Equally weighted draws (size, d), systematically."""
+        if len(self.theta) == 0:
+            raise ValueError(
+                f"none of the {self.drawn} points drawn around the mode has a density: its states can hardly be told "
+                "apart, and importance sampling has nothing to weigh. Use fewer states, or another method ('auto')."
+            )
         at = (np.arange(size) + rng.random()) / size
         return self.theta[np.minimum(np.searchsorted(np.cumsum(self.weights), at), len(self.theta) - 1)]
 
@@ -330,8 +335,10 @@ def adaptive_importance(
 
 def fitted(points: Array, log_weights: Array) -> tuple[Array, Array]:
     """Mean and covariance of weighted points, weights cut at n^(-1/2) and tempered until they are worth 8 d points;
-    the covariance is drawn towards the identity."""
+    the covariance is drawn towards the identity, and is all of it where there are no points."""
     n, d = points.shape
+    if n == 0:
+        return np.zeros(d), np.eye(d)
     logs = np.minimum(log_weights - logsumexp(log_weights), -0.5 * np.log(n))
     power = 1.0
     while effective(power * logs) < 8 * d and power > 0.02:

@@ -280,6 +280,8 @@ def one_law(job: Job, modes: list[Mode], found: list[Array]) -> Inference | None
 def by_weights(job: Job) -> tuple[Array, float, list[Check]]:
     """Draws (1, n, d) around a mode by importance sampling, the log evidence and the checks."""
     found = adaptive_importance(job.rng, Roots(job.mode, job.series, job.threads), job.wanted)
+    if len(found.theta) == 0:
+        return by_hmc_with_evidence(job, WORK)
     draws = found.resample(job.rng, max(100, round(2 * job.wanted)))[None]
     return draws, found.evidence, check_weights(found, job.wanted)
 

@@ -4,7 +4,6 @@ Sixteen points share each reading of an observation (see ``kernels.points``), an
 short series this is tens of times faster than one pass after the other.
 """
 
-import functools
 import os
 import threading
 from concurrent.futures import wait
@@ -48,18 +47,22 @@ class Points:
         self.target = bare_target(model)
         self.short = not isinstance(series, Drawn) and 2 * (len(series) + 1) * model.n_states * 8 * LANES <= ROOM
         self.doubtful: bool | None = None  # whether transitions that never happen leave hardly any way
+        self.constant: float | None = None
         self.rooms: dict[tuple[int, int], tuple[Point, Lot]] = {}  # one for each thread, forwards and back
 
-    @functools.cached_property
-    def constant(self) -> float:
-        """What the kernels leave out of the log posterior: terms that are the same for all theta."""
-        half, prior = np.full((1, self.model.size), 0.5), np.empty(1)
-        theta = self.model.spread(half)
-        point, group = self._room(0, 1)
-        with explained(self.model.name):
-            begin(self.model.family, self.target, theta, point, group)
-            finish(self.model.family, self.target, theta, point, group, prior)
-        return constant_total(self.model, self.series) + self.model.log_prior(half[0]) - float(prior[0])
+    def _constant(self, theta: Array) -> float:
+        """What the kernels leave out of the log posterior, the same for all theta: found at a likely one of the
+        first points (n, d), since far away the prior is so small that the constant would be lost in its logarithm."""
+        if self.constant is None:
+            logs = [self.model.log_prior(row) for row in theta[:LANES]]
+            best = int(np.argmax(logs))
+            prior, one = np.empty(1), self.model.spread(theta[best : best + 1])
+            point, group = self._room(0, 1)
+            with explained(self.model.name):
+                begin(self.model.family, self.target, one, point, group)
+                finish(self.model.family, self.target, one, point, group, prior)
+            self.constant = constant_total(self.model, self.series) + logs[best] - float(prior[0])
+        return self.constant
 
     def values(self, theta: Array) -> Array:
         """Log posteriors (n,); minus infinity out of bounds."""
@@ -103,7 +106,7 @@ class Points:
 
     def _together(self, theta: Array, back: bool) -> tuple[Array, Array]:
         """The same for points inside the bounds, in lanes."""
-        constant = self.constant
+        constant = self._constant(theta)
         values, slopes = np.empty(len(theta)), np.empty(theta.shape)
         parts = [theta[i : i + LANES] for i in range(0, len(theta), LANES)]
         waiting, stop = iter(range(len(parts))), threading.Event()  # shared by the threads, each takes the next

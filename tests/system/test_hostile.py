@@ -80,6 +80,8 @@ FOUND = [
     Case(Hostile(47, exponent=-252, seed=7), states=7),  # squares underflow
     Case(Hostile(29, columns=2, law="small counts", empty_column=True, seed=31), "multivariate_gaussian", 2),
     Case(Hostile(20, law="many powers", exponent=-77, columns=2, seed=178043777), states=1),  # overflow in checks
+    Case(Hostile(282, law="bursts", gaps=0.1, seed=12594536), states=7, method="importance"),  # hardly a point counts
+    Case(Hostile(391, law="stairs", seed=11), "categorical", 11, "importance", {"n_draws": 5}),  # none does
 ]
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from numba.core import event
 
-from rarehmm.dispatch import fingerprint, inner, names, specialise
+from rarehmm.dispatch import inner, specialise
+from rarehmm.dispatch.fingerprints import fingerprint, names
 
 
 def function(source, **space):

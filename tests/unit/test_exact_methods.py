@@ -377,3 +377,14 @@ def test_what_mixes_badly_is_not_sampled_for_ever():
         seen.append(draws.shape[1])
     assert seen[0] == 250
     assert 600 < seen[1] < 800  # 1550 without a limit
+
+
+def test_trajectories_that_leave_all_bounds_are_not_taken():
+    def place(z):  # a unit Gaussian
+        with np.errstate(over="ignore"):
+            return exact.Place(z, -(z**2).sum(1) / 2, -z)
+
+    begin = place(np.random.default_rng(0).normal(size=(3, 2)))
+    end, chance = exact.trajectory(np.random.default_rng(1), place, begin, 1e60, 8)
+    assert chance == 0
+    np.testing.assert_array_equal(end.z, begin.z)

@@ -98,6 +98,16 @@ def test_draws_given_the_states_keep_the_prior(diagonal):
     assert kstest(1.15 * after[:, 2], before[:, 2]).pvalue < 1e-3  # 15 % too wide would show
 
 
+def test_nearly_exact_copies_can_be_drawn():
+    """A column that is a thousand million times another one: their covariance has no digits left for the rest."""
+    family, phi = rh.MultivariateGaussian(2), np.array([[0.0, 0.0, 1.0, 1.0, 1e9]])
+    with pytest.raises(np.linalg.LinAlgError):
+        np.linalg.cholesky(family.moments(phi)[1])
+    y = family.draw(np.random.default_rng(0), np.zeros(20_000, int), phi)
+    assert kstest(y[:, 0], "norm").pvalue > 1e-4
+    np.testing.assert_allclose(y[:, 1], 1e9 * y[:, 0], atol=6)
+
+
 def test_columns_that_are_near_copies_do_not_break_it():
     rng = np.random.default_rng(2)
     T = 300 if JIT else 60

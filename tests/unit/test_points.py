@@ -40,6 +40,21 @@ def test_the_constant_of_the_prior_is_kept():
     assert Points(model, series).values(theta[None])[0] == pytest.approx(rh.log_posterior(model, theta, series)[0])
 
 
+@pytest.mark.parametrize("exponent", [-40, -10, 0, 8, 20, 40])
+@pytest.mark.parametrize("family", [rh.Gaussian(), rh.MultivariateGaussian(2)], ids=str)
+def test_the_constant_is_kept_in_whatever_unit_the_series_is(family, exponent):
+    """Where the unit is far from the data, a prior is 1e-20 or so at a place that has nothing to do with them."""
+    rng, K, D = np.random.default_rng(0), 2, len(family.parameters)
+    y = 10.0**exponent * rng.normal(size=(60, 2 if D > 2 else 1))
+    series = rh.Series(y)
+    model = rh.Model(family, K, rh.default_priors(family, K, series))
+    phi = np.concatenate([y[:2], np.tile(y.var(0), (2, 1)), np.zeros((2, D - 2 * y.shape[1]))], axis=1)
+    theta = model.pack(model.natural(phi, np.full((K, K), 0.5)))
+    far = theta + 30 * (np.arange(model.size) == y.shape[1] * K)  # a variance e^30 times as large
+    expected, _ = rh.log_posterior(model, theta, series)
+    assert Points(model, series).values(np.array([far, theta]))[1] == pytest.approx(expected, rel=1e-12)
+
+
 def test_what_is_out_of_bounds_has_no_density_and_tiny_transitions_are_done_with_care():
     rng = np.random.default_rng(1)
     model = model_of(rh.Gaussian(), 2)

@@ -10,7 +10,7 @@ from small_models import model_of
 
 import rarehmm as rh
 from rarehmm import arviz_adapter
-from rarehmm.arviz_adapter import arviz, inference_data, tail_index, write_netcdf
+from rarehmm.arviz_adapter import arviz, effective_size, inference_data, r_hat, tail_index, write_netcdf
 from rarehmm.diagnostics import Check
 from rarehmm.mode import reordered
 from rarehmm.posterior import Draws, described, restored
@@ -151,6 +151,20 @@ def test_the_tail_of_weights_has_its_shape():
     exponential = np.random.default_rng(0).exponential(size=20_000)
     for shape in (0.2, 0.9):
         assert tail_index(shape * exponential) == pytest.approx(shape, abs=0.1)  # weights of a Pareto law
+    for few in ([], [0.0], [0.0, 1.0]):
+        assert tail_index(np.array(few)) == np.inf
+
+
+def test_draws_that_never_move_are_worth_one():
+    """ArviZ counts a constant as so many independent draws, and has no R-hat for it."""
+    stuck = np.tile([[1.0]], (4, 100))
+    apart = stuck * np.arange(4)[:, None]
+    moving = np.random.default_rng(0).normal(size=(4, 100))
+    assert effective_size(stuck) == effective_size(stuck, "tail") == 1
+    assert r_hat(stuck) == np.inf
+    assert r_hat(apart) > 1e6
+    assert effective_size(moving) > 300
+    assert r_hat(moving) < 1.05
 
 
 def test_the_next_arviz_is_asked_in_its_own_way(monkeypatch):

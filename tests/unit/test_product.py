@@ -11,7 +11,8 @@ from numba import typeof, types
 from small_models import Pair
 
 import rarehmm as rh
-from rarehmm.dispatch import compiled, tags
+from rarehmm.dispatch import compiled
+from rarehmm.dispatch.tags import tags
 from rarehmm.emissions import (
     Parameter,
     complete_score,

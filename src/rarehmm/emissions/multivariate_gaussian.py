@@ -106,9 +106,14 @@ class MultivariateGaussian(Sized):
 
     def moments(self, phi: Array) -> tuple[Array, Array]:
         """Means (..., D) and covariances (..., D, D) from parameters (..., P)."""
-        D, phi = self.columns, np.asarray(phi, dtype=float)
-        unit = np.linalg.inv(self.residuals(phi))
-        return phi[..., :D], np.einsum("...ij,...j,...kj->...ik", unit, phi[..., D : 2 * D], unit)
+        phi = np.asarray(phi, dtype=float)
+        factor = self.factor(phi)
+        return phi[..., : self.columns], factor @ np.swapaxes(factor, -1, -2)
+
+    def factor(self, phi: Array) -> Array:
+        """Lower triangles (..., D, D) that make observations, but for their means, out of unit noise."""
+        scales = np.sqrt(phi[..., self.columns : 2 * self.columns])
+        return np.asarray(np.linalg.inv(self.residuals(phi)) * scales[..., None, :])
 
     def residuals(self, phi: Array) -> Array:
         """Matrices (..., D, D) that make residuals e out of z."""
@@ -119,9 +124,8 @@ class MultivariateGaussian(Sized):
 
     # ------------------------------------------------------------ what the contract asks for
     def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
-        means, covariances = self.moments(phi)
         noise = rng.standard_normal((len(states), self.columns))
-        return np.asarray(means[states] + np.einsum("tij,tj->ti", np.linalg.cholesky(covariances)[states], noise))
+        return np.asarray(phi[states, : self.columns] + np.einsum("tij,tj->ti", self.factor(phi)[states], noise))
 
     def estimate(self, y: Array, weight: Array) -> Array:
         """From the weighted mean and covariance of the observations of one state."""
