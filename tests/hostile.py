@@ -123,8 +123,8 @@ USUAL = tuple(sorted(LAWS.keys() - REFUSED))
 DOMAINS = {
     "bernoulli": ("two values",), "von_mises": ("angles",),
     **dict.fromkeys(("categorical", "Categorical(12)"), ("two values", "categories", "stairs")),
-    "Categorical(3)": ("two values",), "['gaussian', 'poisson']": ("bursts | small counts", "angles | two values"),
-    "['bernoulli', 'exponential']": ("two values | positive", "two values | some powers"),
+    "Categorical(3)": ("two values",), "['gaussian', 'poisson']": ("bursts | small counts", "angles | zeros"),
+    "['bernoulli', 'exponential']": ("two values | positive", "zeros | some powers", "two values | constant"),
     **dict.fromkeys(("exponential", "gamma", "log_normal"), ("positive", "some powers")),
     **dict.fromkeys(
         ("poisson", "negative_binomial", "free_negative_binomial", "zero_inflated_poisson", "NegativeBinomial(r=3.0)"),
@@ -197,7 +197,7 @@ def series(longest=400, emission="gaussian", long=0.05):
         outlier=mostly(st.none(), mostly(powers, st.integers(0, 12), 0.6), 0.15),
         gaps=mostly(st.just(0.0), st.sampled_from((0.1, 0.5, 0.97))),
         infinite=rarely,
-        empty_column=rarely,
+        empty_column=mostly(st.just(False), st.just(True), 0.1) if several else rarely,
         dtype=mostly(st.just("float64"), mostly(st.sampled_from(NUMBERS), st.sampled_from(ODD), 0.15), 0.2),
         layout=mostly(st.just("plain"), st.sampled_from(LAYOUTS)),
         parts=mostly(st.just(1), st.sampled_from((2, 5)), 0.2),

@@ -113,7 +113,7 @@ def all_rows(series: Series) -> tuple[Array, BoolArray]:
     y = np.concatenate([rows for _, rows in series.strides()])
     seen = ~np.isnan(y).all(1)
     if np.isnan(y[seen]).any():
-        y[np.ix_(seen, np.isnan(y[seen]).all(0))] = 0.0  # a column that is never there tells nothing apart
+        y[np.ix_(seen, np.isnan(y[seen]).all(0))] = 1.0  # one that is never there; a value that every family takes
         y[seen] = np.where(np.isnan(y[seen]), np.nanquantile(y[seen], 0.5, axis=0, method="nearest"), y[seen])
     return y, seen
 

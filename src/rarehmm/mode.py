@@ -14,8 +14,9 @@ from scipy.optimize import linear_sum_assignment
 
 from rarehmm.em import Climb, bounded, climb, descend, has_m_step, rows
 from rarehmm.initial import find_states
-from rarehmm.model import Model, Parameters
+from rarehmm.model import Model, Parameters, scaled_summaries
 from rarehmm.passes import log_posterior
+from rarehmm.priors import Normal, location
 from rarehmm.progress import Watch, silent
 from rarehmm.series import Array, BoolArray, IntArray, Series
 from rarehmm.transitions import AdditiveLogRatio
@@ -264,12 +265,15 @@ def negative_hessian(model: Model, series: Series, theta: Array, threads: int | 
 
 
 def first_steps(model: Model, series: Series) -> Array:
-    """Steps (d,) for differences: 1e-4 of the noise of the columns for real parameters, 1e-4 for logarithms."""
-    noise = np.sqrt([s.scaled().roughness for s in series.summaries])
-    sizes = []
+    """Steps (d,) for differences: 1e-4 of the noise of the data for their levels, of the default prior's standard
+    deviation for other real parameters, which have units of their own, and of 1 for logarithms."""
+    summaries, sizes = scaled_summaries(model.family, series), []
     for p, log in zip(model.family.parameters, model.as_logs, strict=True):
-        own = (p.column,) if isinstance(p.column, int) else p.column
-        unit = 1.0 if log else noise[own[0]] if len(own) == 1 else noise[own[0]] / noise[own[1]]
+        unit = 1.0
+        if p.prior is location and isinstance(p.column, int):
+            unit = summaries[p.column].roughness ** 0.5
+        elif not log and isinstance(prior := p.default(summaries), Normal):
+            unit = prior.variance**0.5
         sizes += [1e-4 * unit] * model.n_states
     rest = model.coordinates.size(model.n_states)
     return np.array(sizes + [1e-4] * rest)[model.free]

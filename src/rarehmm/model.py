@@ -387,8 +387,13 @@ class Model:
 def default_priors(family: Family, n_states: int, series: Series) -> Priors:
     """Priors that scale with the data."""
     check_learnable(family, n_states, series)
-    summaries = tuple(summary.scaled() for summary in series.summaries)
+    summaries = scaled_summaries(family, series)
     return Priors(tuple(p.default(summaries) for p in family.parameters))
+
+
+def scaled_summaries(family: Family, series: Series) -> tuple[Summary, ...]:
+    """Summaries of the columns, with a scale for those that have none."""
+    return tuple(summary.scaled(domain) for summary, domain in zip(series.summaries, domains(family), strict=True))
 
 
 def check_learnable(family: Family, n_states: int, series: Series) -> None:

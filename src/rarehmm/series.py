@@ -85,15 +85,19 @@ class Summary(NamedTuple):
     column: int = 0
     noise: tuple[float, ...] = ()
 
-    def scaled(self) -> "Summary":
+    def scaled(self, domain: Domain = REALS) -> "Summary":
         """The same, unless it is of a column that never changes or is never there: that has no scale, and is given the
-        one of its value, or 1."""
+        one of its value, or 1; and from the edge of the domain a little is missing, as if one more were seen inside."""
         if self.low < self.high:
             return self
-        value = self.mean if self.size else 0.0
+        ends = domain.low, domain.high
+        usual = 0.0 if domain.low == -math.inf else domain.low + min(1.0, (domain.high - domain.low) / 2)
+        value = self.mean if self.size else usual
+        mean = (self.size * value + usual) / (self.size + 1) if value in ends else value
         scale = abs(value) or 1.0
         noise = tuple(scale**2 if i == self.column else 0.0 for i in range(len(self.noise)))
-        return Summary(self.size, value, scale**2, value - scale, value + scale, scale**2, self.column, noise)
+        low = value - scale if domain.low == -math.inf else value / 2
+        return Summary(self.size, mean, scale**2, low, value + scale, scale**2, self.column, noise)
 
 
 class Series:

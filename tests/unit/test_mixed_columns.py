@@ -9,7 +9,10 @@ from typer.testing import CliRunner
 
 import rarehmm as rh
 from rarehmm import cli, plots
+from rarehmm.emissions import families
 from rarehmm.initial import first_labels
+from rarehmm.labels import from_labels
+from rarehmm.mode import first_steps
 from rarehmm.residuals import pseudo_residuals
 from rarehmm.settings import Settings
 
@@ -168,6 +171,26 @@ def test_lists_that_do_not_fit_are_refused():
     ):  # fmt: skip
         with pytest.raises((ValueError, TypeError), match=words):
             rh.RareHMM(2, emission=told, verbose=0).fit(X)
+
+
+NEVER = [
+    (name, value)
+    for name, kind in families().items()
+    for value in (0.0, 1.0, np.nan)
+    if name != "multivariate_gaussian" and (value != 0 or kind().domain.valid(np.zeros(1)).all())
+]
+
+
+@pytest.mark.parametrize(("name", "value"), NEVER)
+def test_a_column_that_never_changes_or_is_never_there_does_no_harm(name, value):
+    """It has a prior, a first estimate and a step for differences like any other."""
+    y = np.column_stack([np.random.default_rng(0).normal(size=60), np.full(60, value)])
+    family = rh.Product(rh.Gaussian(), families()[name]())
+    series = rh.Series(y)
+    model = rh.Model(family, 2, rh.default_priors(family, 2, series))
+    assert np.isfinite([number for prior in model.priors.emission for number in prior]).all()
+    assert (first_steps(model, series) > 0).all()
+    assert np.isfinite(from_labels(model, series, np.arange(60) % 2).phi).all()
 
 
 def test_categories_are_counted():

@@ -88,6 +88,19 @@ def test_the_answer_does_not_depend_on_units(scale, shift):
     np.testing.assert_allclose(other.covars_ / scale**2, plain.covars_, rtol=0.02)
 
 
+@pytest.mark.parametrize("scale", [1e-40, 1e40])
+def test_parameters_that_have_no_unit_keep_their_curvature(scale):
+    """A mean of logarithms moves with the unit of the data, and is as sharp as before."""
+    y = np.random.default_rng(3).lognormal(size=200)
+    found = []
+    for unit in (1.0, scale):
+        series = rh.Series(unit * y)
+        model = rh.Model(rh.LogNormal(), 1, rh.default_priors(rh.LogNormal(), 1, series))
+        theta = model.pack(model.natural(np.array([[np.log(unit), 1.0]]), np.ones((1, 1))))
+        found.append(negative_hessian(model, series, theta))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-3)
+
+
 @pytest.mark.jit
 def test_free_states_in_another_order_are_no_second_mode():
     """The mean of one state is known; the two others may change their names."""

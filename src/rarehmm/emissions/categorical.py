@@ -33,14 +33,14 @@ class Categorical(Sized):
 
     @classmethod
     def suited(cls, summaries: tuple[Summary, ...]) -> "Categorical":
-        """As many categories as the largest value asks for."""
-        high = summaries[0].high
+        """As many categories as the largest value asks for, two at least."""
+        high = max(summaries[0].high, 1.0)
         if high >= MANY:
             raise ValueError(
                 f"the largest value of y is {high:g}, which makes {high + 1:.0f} categories; "
                 "if that is meant, pass Categorical(n). For counts there is emission='poisson'."
             )
-        return cls(max(int(high) + 1, 2))
+        return cls(int(high) + 1)
 
     @property
     def arguments(self) -> tuple[int]:
