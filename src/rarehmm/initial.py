@@ -271,7 +271,9 @@ def first_labels(model: Model, series: Series) -> IntArray:
             parts.append(column[:, None])
     known = seen | all(few)  # of categories alone, every row has those around it
     labels = np.zeros(len(y), dtype=np.int64)
-    labels[known] = clusters(np.hstack(parts)[known], model.n_states)
+    labels[known] = clusters(np.hstack(parts)[known], model.n_states, what="stretches")
+    if (found := len(np.unique(labels[seen]))) < model.n_states:  # the others lie in gaps
+        raise ValueError(f"y has {found} kinds of stretches, too few for {model.n_states} states; use fewer states.")
     return carried(labels, known)
 
 

@@ -22,14 +22,14 @@ SOME = 2000  # observations from which the parameters of a state are estimated b
 
 
 # ---------------------------------------------------------------- k-means
-def kmeans_centres(y: Array, K: int) -> Array:
+def kmeans_centres(y: Array, K: int, what: str = "values") -> Array:
     """Centres (K,), ascending, of the best k-means clustering of numbers y (n,), by dynamic programming.
 
     Exact for up to 1000 distinct values; beyond, exact on a histogram and then refined on all values (Lloyd).
     """
     values, counts = np.unique(y, return_counts=True)
     if len(values) < K:
-        raise ValueError(f"y has {len(values)} different values, too few for {K} states; use fewer states.")
+        raise ValueError(f"y has {len(values)} different {what}, too few for {K} states; use fewer states.")
     if len(values) > BINS:
         edges = np.linspace(values[0], values[-1], BINS + 1)
         bins = np.minimum(np.searchsorted(edges, y, side="right") - 1, BINS - 1)
@@ -82,19 +82,19 @@ def nearest(y: Array, centres: Array) -> IntArray:
     return np.searchsorted((centres[1:] + centres[:-1]) / 2, y)
 
 
-def clusters(y: Array, K: int, sample: int | None = None) -> IntArray:
+def clusters(y: Array, K: int, sample: int | None = None, what: str = "values") -> IntArray:
     """Cluster (n,) of each row of y (n, D) by k-means; in one column ascending, and the best there is.
 
     In several columns the best of a few starts, with columns divided by their standard deviations.  Of more rows, an
-    evenly spaced ``sample`` of about so many is clustered, if given.
+    evenly spaced ``sample`` of about so many is clustered, if given.  ``what``: what rows are, for an error.
     """
     if y.shape[1] == 1:
-        return nearest(y[:, 0], kmeans_centres(spaced(y[:, 0], sample), K))
+        return nearest(y[:, 0], kmeans_centres(spaced(y[:, 0], sample), K, what))
     spread = y.std(0)
     scaled = y / np.where(spread > 0, spread, 1.0)
     some, rng = spaced(scaled, sample), np.random.default_rng(0)
     if (different := len(np.unique(some, axis=0))) < K:
-        raise ValueError(f"y has {different} different values, too few for {K} states; use fewer states.")
+        raise ValueError(f"y has {different} different {what}, too few for {K} states; use fewer states.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # an empty cluster: another start does better
         tries = [kmeans2(some, K, minit="++", rng=rng)[0] for _ in range(STARTS)]

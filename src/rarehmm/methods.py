@@ -157,16 +157,27 @@ def by_hmc(job: Job, ways: tuple[tuple[int, float], ...] = TRAJECTORIES, work: f
 
 
 # ---------------------------------------------------------------- windows
+def half_width(series: Series) -> int:
+    """Of the windows of a series: the usual one, or what the longest sequence has room for."""
+    longest = int(np.diff(series.bounds).max())
+    if longest < 3:
+        raise ValueError(
+            f"the longest sequence has {longest} observations, and windows have 3 at least; use another method, "
+            "such as 'auto'."
+        )
+    return min(HALF_WIDTH, (longest - 1) // 2)
+
+
 def shortest_buffer(job: Job) -> tuple[Windows, Frozen, float]:
     """Windows with the shortest buffer whose windows add up to the exact gradient at two pilot points, and what it
     leaves out there: largest whitened component."""
     rng, mode, series, _, threads, _, _ = job
     points = [mode.theta + mode.factor @ rng.standard_normal(len(mode.theta)) for _ in range(2)]
-    model, longest = mode.model, int(np.diff(series.bounds).max())
+    model, width = mode.model, half_width(series)
     sums = [expectations(model, model.unpack(theta), series, threads=threads) for theta in points]
     exact = [model.pull(at, s.scores, s.pairs, s.first) for at, s in zip(points, sums, strict=True)]
     for buffer in BUFFERS:
-        windows = Windows(series, min(HALF_WIDTH, (longest - 1) // 2), buffer)
+        windows = Windows(series, width, buffer)
         frozen = freeze(mode.model, mode.theta, series, windows, threads=threads)
         bias = 0.0
         for theta, slope in zip(points, exact, strict=True):
@@ -245,8 +256,7 @@ def by_paper(job: Job, is_targeted: bool, chains: int = 4) -> Sampled:
 
 def paper_pool(job: Job, model: Model, is_targeted: bool) -> Pool:
     """One window for each component, by the paper's weights at the mode or by chance, without control variates."""
-    longest = int(np.diff(job.series.bounds).max())
-    windows = Windows(job.series, min(HALF_WIDTH, (longest - 1) // 2), PAPER_BUFFER)
+    windows = Windows(job.series, half_width(job.series), PAPER_BUFFER)
     design = uniform(windows)
     if is_targeted:
         parameters = job.mode.model.unpack(job.mode.theta)

@@ -408,7 +408,8 @@ def check_learnable(family: Family, n_states: int, series: Series) -> None:
     if all(s.low >= s.high for s in series.summaries):
         value = ", ".join(f"{s.low:g}" for s in series.summaries)
         raise ValueError(
-            f"all {observed} observed values of y are {value}; a series that never changes has no regimes to find."
+            (f"all {observed} observed values of y are" if observed > 1 else "the only observed value of y is")
+            + f" {value}; a series that never changes has no regimes to find."
         )
     for i, s in enumerate(series.summaries):
         check_spread(s, "y" if series.n_columns == 1 else f"y[:, {i}]")

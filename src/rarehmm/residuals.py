@@ -55,9 +55,12 @@ def distributions(family: Any, y: Array, phi: Array) -> Array:
 
 
 def check_residuals(residuals: Array, bounds: Any) -> list[Check]:
-    """What the residuals (T,) of sequences with given bounds say about the model, with a word on each."""
+    """What the residuals (T,) of sequences with given bounds say about the model, with a word on each; nothing if all
+    are missing."""
     seen = residuals[~np.isnan(residuals)]
     n = len(seen)
+    if n == 0:
+        return []
     far = float(np.mean(np.abs(seen) > 4))
     pairs = np.ones(len(residuals) - 1, dtype=bool)
     pairs[bounds[1:-1] - 1] = False  # none across a join
@@ -65,14 +68,14 @@ def check_residuals(residuals: Array, bounds: Any) -> list[Check]:
     both = ~np.isnan(before) & ~np.isnan(after)
     together = correlation(before[both], after[both])
     sizes = correlation(np.abs(before[both]), np.abs(after[both]))
-    chance = 4 / np.sqrt(max(n, 1))
+    chance = 4 / np.sqrt(n)
     spread, shift = float(seen.std()), largest_shift(seen)
     return [
         Check("spread of residuals", spread, abs(spread - 1) < 0.05 + chance, "1 if states are as wide as the data"),
         Check(
             "far residuals",
             far,
-            far < 1e-3 + 4 * np.sqrt(6e-5 / max(n, 1)),
+            far < 1e-3 + 4 * np.sqrt(6e-5 / n),
             "share beyond 4; large if the tails of the data are heavier than the family's: try StudentT",
         ),
         Check(

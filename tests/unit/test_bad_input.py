@@ -9,6 +9,7 @@ import pytest
 from small_models import SINGLE, model_of
 
 import rarehmm as rh
+from rarehmm.initial import first_labels
 
 GAUSSIAN = model_of(rh.Gaussian(), 2)
 HALF = [[0.5, 0.5], [0.5, 0.5]]
@@ -80,6 +81,28 @@ def test_lengths_beside_a_list_of_sequences():
 )
 def test_learning(y, words):
     refuses(ValueError, words, lambda: rh.default_priors(rh.Gaussian(), 3, rh.Series(y)))
+
+
+def test_learning_from_one_observation():
+    words = "the only observed value of y is 3; a series that never changes has no regimes"
+    refuses(ValueError, words, lambda: rh.default_priors(rh.Gaussian(), 1, rh.Series([np.nan, 3.0])))
+
+
+def few_stretches(y, K):
+    return lambda: first_labels(rh.Model(rh.Bernoulli(), K, rh.no_priors(rh.Bernoulli())), rh.Series(y))
+
+
+def test_categories_that_are_too_few_for_the_states():
+    refuses(ValueError, "y has 7 different stretches, too few for 40 states", few_stretches([0.0] * 40 + [1.0] * 2, 40))
+    gone = [0.0] * 10 + [np.nan] * 60 + [1.0] * 10
+    refuses(ValueError, "y has 4 kinds of stretches, too few for 5 states; use fewer states", few_stretches(gone, 5))
+
+
+@pytest.mark.parametrize("method", ["chain", "tass", "sgld"])
+def test_windows_in_sequences_that_have_no_room_for_them(method):
+    words = "the longest sequence has 2 observations, and windows have 3 at least; use another method"
+    hmm, pairs = rh.RareHMM(1, method=method), np.random.default_rng(0).normal(size=(20, 2))
+    refuses(ValueError, words, lambda: hmm.fit(list(pairs)))
 
 
 @pytest.mark.parametrize(

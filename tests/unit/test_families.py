@@ -22,6 +22,7 @@ from rarehmm.emissions import (
 from rarehmm.emissions.free_negative_binomial import log_less_digamma, stirling_rest
 from rarehmm.emissions.free_student_t import half_step
 from rarehmm.emissions.gamma import log_minus_digamma
+from rarehmm.emissions.gaussian_mixture import best_steps
 from rarehmm.emissions.sized import Sized
 from rarehmm.emissions.von_mises import bessel, moments
 from rarehmm.gradients import window_gradients
@@ -186,6 +187,13 @@ def test_components_of_a_mixture_ascend_and_are_a_setting():
     y = family.draw(np.random.default_rng(0), np.zeros(200_000, dtype=np.int64), phi)
     mean, variance = family.moments(phi)
     np.testing.assert_allclose([y.mean(), y.var()], [mean[0, 0], variance[0, 0]], rtol=0.02)
+
+
+def test_a_mixture_with_an_empty_component_has_an_m_step():
+    """What is known of its mean is lost beside what is known of the other's: the matrix is singular to all digits."""
+    priors = rh.Normal(0.0, 1e24), rh.Gamma(2.0, 1e-12)
+    found = best_steps(np.array([[0.0, 1.0]]), np.array([[0.0, 1e20]]), np.array([[0.0, 3e20]]), priors)
+    assert found.sum() == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize(

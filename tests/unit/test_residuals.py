@@ -68,3 +68,7 @@ def test_a_family_without_a_distribution_function_says_so():
     model = rh.Model(family, 1, rh.Priors((rh.Normal(0, 1),) * 5))
     with pytest.raises(TypeError, match="has no 'cdf'"):
         pseudo_residuals(np.random.default_rng(0), model, None, rh.Series(np.ones((3, 2))))
+
+
+def test_a_column_that_is_never_there_is_not_checked():
+    assert check_residuals(np.full(5, np.nan), np.array([0, 2, 5])) == []

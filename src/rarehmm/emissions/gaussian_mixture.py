@@ -147,6 +147,7 @@ def best_steps(x: Array, weight: Array, pull: Array, priors: tuple[Prior, ...]) 
     known = np.column_stack([pinned(np.full(K, np.nan), prior) for prior in priors])
     free, x, sums = np.isnan(known), np.where(np.isnan(known), x, known), np.tril(np.ones((m, m)))
     shared = np.where(free[:, :, None] & free[:, None, :], sums.T @ (weight[:, :, None] * sums), 0.0)
+    shared = shared * (1 + 1e-14 * np.eye(m))  # two components of which one is empty
     for _ in range(50):
         gaps = x[:, 1:]
         own = np.column_stack([pulled - precision * x[:, 0], a / gaps - b])

@@ -80,7 +80,7 @@ class DivergedError(RuntimeError):
         others = f" ({len(divergences)} of {len(draws)} chains diverged)" if len(draws) > 1 else ""
         super().__init__(
             f"{first.component} diverged at draw {first.draw} of chain {first.chain}{others}; the step is too "
-            "large for the gradient and its noise. Use a smaller step, more windows a step, or a better start. "
-            "What was drawn before is in the 'draws' of this error."
+            "large for the gradient and its noise. Use a smaller step, more windows a step, a better start, or "
+            "another method ('auto', 'hmc'). What was drawn before is in the 'draws' of this error."
         )
         self.divergences, self.draws = divergences, draws
