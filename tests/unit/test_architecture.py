@@ -11,10 +11,10 @@ SOURCE = pathlib.Path(rarehmm.__file__).parent
 
 # Data flow down the list; a module may import only what stands above it (or beside it in the same folder).
 ORDER = [
-    "checks", "progress", "writing", "sources", "workers", "files", "dispatch", "lanes", "elementary", "series",
-    "preparation", "blocks", "drawn", "priors", "margins", "emissions", "automatic", "transitions", "known", "model",
-    "samplers", "kernels", "passes", "points", "simulation", "em", "windows", "gradients", "contract", "labels",
-    "initial", "regimes", "selection", "mode", "drawing", "importance", "designs", "pool", "exact", "chains",
+    "checks", "progress", "writing", "sources", "tables", "workers", "files", "dispatch", "lanes", "elementary",
+    "series", "preparation", "blocks", "drawn", "priors", "margins", "emissions", "automatic", "transitions", "known",
+    "model", "samplers", "kernels", "passes", "points", "simulation", "em", "windows", "gradients", "contract",
+    "labels", "initial", "regimes", "selection", "mode", "drawing", "importance", "designs", "pool", "exact", "chains",
     "variational", "arviz_adapter", "diagnostics", "methods", "inference", "posterior", "prediction", "streaming",
     "residuals", "replicas", "events", "estimator", "settings", "plots", "report", "runs", "paper", "cli", "__main__",
 ]  # fmt: skip
