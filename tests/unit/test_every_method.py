@@ -9,7 +9,7 @@ from small_models import model_of
 import rarehmm as rh
 from rarehmm import exact, inference, methods, points
 from rarehmm.checks import InterruptedWarning
-from rarehmm.diagnostics import Check, verdict
+from rarehmm.diagnostics import Check, check_weights, verdict
 from rarehmm.importance import GammaRows, Roots, Weighted, adaptive_importance, bridge_evidence, effective, fitted
 from rarehmm.inference import infer
 from rarehmm.methods import Job, by_gibbs, by_hmc, by_laplace, by_paper
@@ -218,6 +218,25 @@ def test_longer_series_are_left_to_importance_sampling(two, mode, monkeypatch):
     assert names(found)[:2] == ["nearly Gaussian", "Pareto k"]
     assert found.theta.shape == (1, round(2 * found.weighted.effective), model.size)
     is_near(found, mode)
+
+
+def test_importance_sampling_without_a_point_that_counts(two, mode, monkeypatch):
+    """None has a density: asked for, it is refused; by the rule, and among several modes, others take its place."""
+
+    class Nowhere(Roots):
+        def log_density(self, phi):
+            return np.full(len(phi), -np.inf)
+
+    model, series, start = two
+    job = Job(np.random.default_rng(0), mode, series)
+    none = adaptive_importance(job.rng, Nowhere(mode, series), 100, (20, 20))
+    assert (len(none.theta), none.effective, none.drawn) == (0, 0, 20 + 4 * 400)
+    assert not any(c.good for c in check_weights(none, 100) if c.name != "largest weight")
+    monkeypatch.setattr(inference, "Roots", Nowhere)
+    with pytest.raises(ValueError, match=r"none of the \d+ points drawn around the mode has a density"):
+        infer(job.rng, model, series, start=start, method="importance")
+    monkeypatch.setattr(inference, "by_hmc_with_evidence", lambda *told: told)
+    assert inference.by_weights(job) == (job, inference.WORK)
 
 
 def test_rows_as_gamma_numbers_where_they_are_better(two, monkeypatch):
