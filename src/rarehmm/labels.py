@@ -10,7 +10,7 @@ from scipy.cluster.vq import kmeans2, vq
 from rarehmm.em import descend
 from rarehmm.emissions import columns, log_density, prepare, score
 from rarehmm.gradients import WindowSums
-from rarehmm.model import Model, Parameters, check_labels, no_priors
+from rarehmm.model import Model, Parameters, check_labels, check_spreads, no_priors
 from rarehmm.passes import decode
 from rarehmm.priors import Flat, Normal, Prior, bare
 from rarehmm.series import Array, BoolArray, IntArray, Series
@@ -147,6 +147,7 @@ def segmental_labels(model: Model, series: Series, labels: IntArray, steps: int 
 # ---------------------------------------------------------------- labels taken for the truth
 def from_labels(model: Model, series: Series, labels: IntArray) -> Parameters:
     """Parameters as if labels (T,) were the states: the family's estimates, and ratios of counted transitions."""
+    check_spreads(series)
     K, family = model.n_states, model.family
     x = check_labels(labels, len(series), K)
     y, seen = all_rows(series)

@@ -411,8 +411,13 @@ def check_learnable(family: Family, n_states: int, series: Series) -> None:
             (f"all {observed} observed values of y are" if observed > 1 else "the only observed value of y is")
             + f" {value}; a series that never changes has no regimes to find."
         )
-    for i, s in enumerate(series.summaries):
-        check_spread(s, "y" if series.n_columns == 1 else f"y[:, {i}]")
+    check_spreads(series)
+
+
+def check_spreads(series: Series) -> None:
+    """Refuse a series of which a column cannot be computed with."""
+    for i, column in enumerate(series.summaries):
+        check_spread(column, "y" if series.n_columns == 1 else f"y[:, {i}]")
 
 
 def check_spread(column: Summary, name: str) -> None:

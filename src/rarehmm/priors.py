@@ -26,6 +26,7 @@ class Prior(Protocol):
 
 
 COPIES = 1e-8  # of the noise of a column, at least its own: with less, slopes are lost to rounding
+FINEST = 1e-12  # squared radians
 
 Terms = tuple[float, float, float, float]
 
@@ -332,6 +333,11 @@ def log_odds(summary: Summary) -> Normal:
 
 def concentration(summary: Summary) -> Normal:
     """Of angles, around none: one standard deviation is ten, or twice what successive differences speak for."""
+    if summary.roughness < FINEST:
+        raise ValueError(
+            f"angles change by {math.sqrt(2 * summary.roughness):.3g} radians from one to the next, and their cosines "
+            "are the same to all digits. Choose a family of real numbers, such as the Gaussian."
+        )
     return Normal(0.0, max(10.0, 2 / summary.roughness) ** 2)
 
 

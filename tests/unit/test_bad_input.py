@@ -88,6 +88,19 @@ def test_learning_from_one_observation():
     refuses(ValueError, words, lambda: rh.default_priors(rh.Gaussian(), 1, rh.Series([np.nan, 3.0])))
 
 
+@pytest.mark.parametrize("more", [{}, {"init": [0, 1] * 10}])
+def test_numbers_that_cannot_be_squared_with_priors_of_one_s_own(more):
+    hmm = rh.RareHMM(2, emission="free_student_t", priors=rh.no_priors(rh.FreeStudentT()), **more)
+    y = 10.0 ** np.linspace(-90, 90, 20)
+    refuses(ValueError, "y has a standard deviation of 2.18e+89, with values from 1e-90 to 1e+90", lambda: hmm.fit(y))
+
+
+def test_angles_that_cosines_cannot_tell_apart():
+    y = 1e-9 * np.random.default_rng(0).uniform(-np.pi, np.pi, 50)
+    words = "radians from one to the next, and their cosines are the same to all digits. Choose a family of real"
+    refuses(ValueError, words, lambda: rh.default_priors(rh.VonMises(), 2, rh.Series(y)))
+
+
 def few_stretches(y, K):
     return lambda: first_labels(rh.Model(rh.Bernoulli(), K, rh.no_priors(rh.Bernoulli())), rh.Series(y))
 
