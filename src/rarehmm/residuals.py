@@ -39,11 +39,12 @@ def pseudo_residuals(
     expected[series.bounds[:-1]] = parameters.start
     y = np.concatenate([rows for _, rows in series.strides()])
     whole = np.array([domain.whole for domain in domains(family)])
+    below = np.where(whole, y - 1, y)
     high, low = np.zeros(y.shape), np.zeros(y.shape)
     for k, phi in enumerate(parameters.phi):
         high += expected[:, k, None] * distributions(family, y, phi)
         if whole.any():
-            low += expected[:, k, None] * distributions(family, y - 1, phi)
+            low += expected[:, k, None] * distributions(family, below, phi)
     u = np.where(whole, low + rng.random(y.shape) * (high - low), high) if whole.any() else high
     out = np.clip(ndtri(np.clip(u, 0.0, 1.0)), -LARGEST, LARGEST)
     return np.asarray(out if y.shape[1] > 1 else out[:, 0])

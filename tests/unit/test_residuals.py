@@ -72,3 +72,14 @@ def test_a_family_without_a_distribution_function_says_so():
 
 def test_a_column_that_is_never_there_is_not_checked():
     assert check_residuals(np.full(5, np.nan), np.array([0, 2, 5])) == []
+
+
+def test_counts_beside_small_positive_numbers():
+    """One less is asked of counts alone: of the others it would be far below zero."""
+    family = rh.Product(rh.Bernoulli(), rh.Exponential())
+    model = rh.Model(family, 1, rh.no_priors(family))
+    point = model.natural([[0.0, 1e-7]], [[1.0]])
+    y, _ = rh.simulate(np.random.default_rng(0), model, point, 2000)
+    found = pseudo_residuals(np.random.default_rng(1), model, point, rh.Series(y))
+    for column in found.T:
+        assert kstest(column, "norm").pvalue > 1e-3
