@@ -10,7 +10,7 @@ from rarehmm.checks import check_generator, check_whole
 from rarehmm.emissions import columns
 from rarehmm.kernels.sequential import draw_path
 from rarehmm.model import Model, Parameters
-from rarehmm.series import Array, IntArray
+from rarehmm.series import LARGEST, Array, IntArray
 from rarehmm.writing import written_npy
 
 STRETCH = 1 << 20  # observations drawn together
@@ -69,4 +69,4 @@ def simulated(
         fresh = np.zeros(len(path), dtype=bool)
         fresh[0] = low == 0 and state is None
         state = draw_path(rng.random(len(path)), cumulative, first, fresh, 0 if state is None else state, path)
-        yield model.family.draw(rng, path, parameters.phi), path
+        yield np.clip(model.family.draw(rng, path, parameters.phi), -LARGEST, LARGEST), path

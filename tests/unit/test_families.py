@@ -262,3 +262,12 @@ def test_what_is_no_family_has_no_functions():
         with pytest.raises(TypeError, match=f"int has no {generic.__name__}: attach one with @compiled"):
             generic(3, *[0.0] * count)
     assert complete_score(3, 1.0, (), (), ()) == statistics(3, 1.0, ()) == ()
+
+
+@pytest.mark.parametrize(("family", "phi"), [(rh.LogNormal(), [0.0, 1e6]), (rh.StudentT(0.01), [0.0, 1.0])], ids=str)
+def test_what_is_drawn_is_what_a_series_takes(family, phi):
+    """However heavy the tails: numbers whose squares are numbers, and positive where they must be."""
+    model = rh.Model(family, 1, rh.no_priors(family))
+    y, _ = rh.simulate(np.random.default_rng(0), model, model.natural([phi], [[1.0]]), 500)
+    rh.Series(y).check((family.domain,), "it")
+    assert np.abs(y).max() == pytest.approx(1e150)

@@ -10,7 +10,7 @@ from rarehmm.dispatch import compiled
 from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
 from rarehmm.emissions.gaussian import Gaussian
 from rarehmm.priors import Prior, log_location, log_squared_scale, mean_and_variance
-from rarehmm.series import POSITIVE, Array, Domain, IntArray
+from rarehmm.series import LARGEST, POSITIVE, Array, Domain, IntArray
 
 
 class LogNormal(NamedTuple):
@@ -31,7 +31,8 @@ class LogNormal(NamedTuple):
         return POSITIVE
 
     def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
-        return np.exp(Gaussian().draw(rng, states, phi))
+        most = math.log(LARGEST)
+        return np.exp(np.clip(Gaussian().draw(rng, states, phi), -most, most))
 
     def constant(self, y: Array) -> Array:
         return np.asarray(-np.log(y))
