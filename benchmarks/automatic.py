@@ -19,7 +19,7 @@ from machine import cpu
 from scipy.special import gammaln
 
 import rarehmm as rh
-from rarehmm.automatic import source_of
+from rarehmm.engine.automatic import source_of
 
 T, ROUNDS = 1_000_000, 15
 RESULTS = pathlib.Path(__file__).parent / "results"

@@ -20,12 +20,12 @@ from configurations import CASES, simulated
 from scipy.stats import wasserstein_distance
 
 import rarehmm as rh
-from rarehmm.diagnostics import mixing
-from rarehmm.em import rows
-from rarehmm.exact import gibbs, hmc
-from rarehmm.importance import Roots, adaptive_importance
-from rarehmm.inference import infer
-from rarehmm.methods import named
+from rarehmm.exact.em import rows
+from rarehmm.sampling.diagnostics import mixing
+from rarehmm.sampling.exact import gibbs, hmc
+from rarehmm.sampling.importance import Roots, adaptive_importance
+from rarehmm.sampling.methods import named
+from rarehmm.sampling.rule import infer
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 BATCHES = 20

@@ -22,13 +22,13 @@ import numpy as np
 from machine import cpu
 
 import rarehmm as rh
-from rarehmm.chains import target_of, workspace
 from rarehmm.designs.uniform import uniform
-from rarehmm.dispatch import kernel
-from rarehmm.kernels.chain import estimates
-from rarehmm.lanes import LANES, lane_array, load, store
-from rarehmm.pool import Pool
-from rarehmm.windows import Windows
+from rarehmm.engine.dispatch import kernel
+from rarehmm.engine.kernels.chain import estimates
+from rarehmm.engine.lanes import LANES, lane_array, load, store
+from rarehmm.sampling.chains import target_of, workspace
+from rarehmm.windows.pool import Pool
+from rarehmm.windows.windows import Windows
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 T, K, EACH, ROUNDS = 50_000, 2, 1600, 100

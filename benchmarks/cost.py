@@ -13,10 +13,10 @@ from configurations import CASES, simulated
 
 import rarehmm as rh
 from rarehmm.designs.pilot import pilot
-from rarehmm.diagnostics import mixing, windows_needed
-from rarehmm.inference import infer
-from rarehmm.methods import MEMORY, Job, largest_noise, shortest_buffer
 from rarehmm.samplers.baoab import Baoab
+from rarehmm.sampling.diagnostics import mixing, windows_needed
+from rarehmm.sampling.methods import MEMORY, Job, largest_noise, shortest_buffer
+from rarehmm.sampling.rule import infer
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 CHAINS, STEPS, REPEATS, WANTED = 4, 2200, 7, 1000

@@ -19,11 +19,11 @@ import numpy as np
 from scipy.signal import lfilter
 
 import rarehmm as rh
-from rarehmm.em import climb, rows
-from rarehmm.initial import find_states
-from rarehmm.labels import from_labels, kmeans_labels
-from rarehmm.passes import decode, smooth
-from rarehmm.regimes import judge_states
+from rarehmm.exact.em import climb, rows
+from rarehmm.exact.passes import decode, smooth
+from rarehmm.search.initial import find_states
+from rarehmm.search.labels import from_labels, kmeans_labels
+from rarehmm.search.regimes import judge_states
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 

@@ -19,7 +19,7 @@ import numpy as np
 from comparison import machine
 
 import rarehmm as rh
-from rarehmm.inference import infer
+from rarehmm.sampling.rule import infer
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 SIZES = (10_000_000, 100_000_000, 1_000_000_000)

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 import rarehmm as rh
-from rarehmm.chains import gradient_estimates
 from rarehmm.designs.pilot import pilot
-from rarehmm.diagnostics import mixing, windows_needed
-from rarehmm.exact import metropolis_langevin
-from rarehmm.inference import infer
-from rarehmm.methods import MEMORY, Job, largest_noise, shortest_buffer
 from rarehmm.samplers.baoab import Baoab
+from rarehmm.sampling.chains import gradient_estimates
+from rarehmm.sampling.diagnostics import mixing, windows_needed
+from rarehmm.sampling.exact import metropolis_langevin
+from rarehmm.sampling.methods import MEMORY, Job, largest_noise, shortest_buffer
+from rarehmm.sampling.rule import infer
 
 CHAINS = 4
 

@@ -23,8 +23,8 @@ from peers import TOOLS
 from samplers import SAMPLERS, Problem, quantities
 
 import rarehmm as rh
-from rarehmm.importance import Roots, laplace_importance
 from rarehmm.paper import runtime
+from rarehmm.sampling.importance import Roots, laplace_importance
 
 HERE = pathlib.Path(__file__).parent
 LENGTHS = (10_000, 100_000, 1_000_000, 10_000_000)

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.stats import binomtest, chi2
 
 import rarehmm as rh
-from rarehmm.inference import infer
+from rarehmm.sampling.rule import infer
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 K, T, DRAWS, BINS = 3, 3000, 99, 10

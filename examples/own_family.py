@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 import rarehmm as rh
-from rarehmm.dispatch import compiled
-from rarehmm.emissions import Parameter, log_density, prepare, score
-from rarehmm.priors import location
-from rarehmm.series import REALS
+from rarehmm.data.domains import REALS
+from rarehmm.engine.contracts.family import Parameter, log_density, prepare, score
+from rarehmm.engine.dispatch import compiled
+from rarehmm.model.priors import location
 
 
 def own_scale(summary):

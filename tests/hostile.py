@@ -25,8 +25,8 @@ from sklearn.base import clone
 
 import rarehmm as rh
 from rarehmm.emissions import families
-from rarehmm.inference import METHODS
-from rarehmm.prediction import Stream
+from rarehmm.posterior.prediction import Stream
+from rarehmm.sampling.rule import METHODS
 
 HERE = str(pathlib.Path(rh.__file__).parent)
 REFUSALS = (ValueError, TypeError, MemoryError, rh.ReadError, rh.DivergedError)

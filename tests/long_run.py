@@ -4,10 +4,10 @@ import numpy as np
 from small_models import model_of
 
 import rarehmm as rh
-from rarehmm import chains
 from rarehmm.designs.uniform import uniform
 from rarehmm.samplers.sgld import Sgld
-from rarehmm.windows import Windows
+from rarehmm.sampling import chains
+from rarehmm.windows.windows import Windows
 
 
 def setting():

@@ -10,12 +10,12 @@ import numpy as np
 
 import rarehmm as rh
 from rarehmm.designs.uniform import uniform
-from rarehmm.dispatch import kernel
-from rarehmm.gradients import window_gradients
-from rarehmm.kernels.sequential import log_densities, scratch
-from rarehmm.lanes import LANES, lane_array, lanewise, load, store
-from rarehmm.passes import prepared
+from rarehmm.engine.dispatch import kernel
+from rarehmm.engine.kernels.sequential import log_densities, scratch
+from rarehmm.engine.lanes import LANES, lane_array, lanewise, load, store
+from rarehmm.exact.passes import prepared
 from rarehmm.samplers.baoab import Baoab
+from rarehmm.windows.gradients import window_gradients
 
 FAMILIES = {  # family, and the parameters of two states
     "student_t": (rh.StudentT(4.0), [[-1.0, 1.0], [3.0, 0.5]]),

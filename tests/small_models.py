@@ -9,11 +9,11 @@ import numpy as np
 
 from rarehmm import Gamma as GammaPrior
 from rarehmm import Gaussian, Model, Normal, Poisson, Priors, StudentT, gibbs, infer, paper_priors, simulate
-from rarehmm.chains import target_of, workspace
-from rarehmm.dispatch import compiled
-from rarehmm.emissions import Parameter, log_density, prepare, score
-from rarehmm.kernels.chain import estimates
-from rarehmm.series import REALS
+from rarehmm.data.domains import REALS
+from rarehmm.engine.contracts.family import Parameter, log_density, prepare, score
+from rarehmm.engine.dispatch import compiled
+from rarehmm.engine.kernels.chain import estimates
+from rarehmm.sampling.chains import target_of, workspace
 
 DATA = pathlib.Path(os.environ.get("RAREHMM_DATA", pathlib.Path(__file__).parents[2] / "shared" / "data"))
 FAMILIES = (Gaussian(), StudentT(4.0), Poisson())

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from rarehmm.automatic import density_of
-from rarehmm.chains import run
-from rarehmm.em import Climb, climb
+from rarehmm.data.series import Series
+from rarehmm.data.sources import open_source
+from rarehmm.data.sources.table import ReadError
 from rarehmm.emissions.bernoulli import Bernoulli
 from rarehmm.emissions.categorical import Categorical
 from rarehmm.emissions.exponential import Exponential
@@ -21,11 +21,10 @@ from rarehmm.emissions.product import Product
 from rarehmm.emissions.student_t import StudentT
 from rarehmm.emissions.von_mises import VonMises
 from rarehmm.emissions.zero_inflated_poisson import ZeroInflatedPoisson
-from rarehmm.exact import gibbs, hmc, langevin, metropolis_langevin
-from rarehmm.inference import Inference, infer
-from rarehmm.mode import Mode, find_mode
-from rarehmm.model import Model, Parameters, Priors, default_priors, no_priors, paper_priors
-from rarehmm.passes import (
+from rarehmm.engine.automatic import density_of
+from rarehmm.engine.contracts.sampler import DivergedError
+from rarehmm.exact.em import Climb, climb
+from rarehmm.exact.passes import (
     Expectations,
     decode,
     expectations,
@@ -36,23 +35,25 @@ from rarehmm.passes import (
     predictive_log_density,
     smooth,
 )
-from rarehmm.pool import Pool
-from rarehmm.posterior import Draws, Posterior, in_order
-from rarehmm.prediction import Forecast, Stream
-from rarehmm.priors import Dirichlet, Flat, Gamma, InverseGamma, Normal
-from rarehmm.regimes import Regime, judge_states
-from rarehmm.samplers import DivergedError
-from rarehmm.selection import Selection, select_n_components
-from rarehmm.series import Series
-from rarehmm.simulation import simulate, simulate_file
-from rarehmm.sources import open_source
-from rarehmm.sources.table import ReadError
-from rarehmm.transitions import AdditiveLogRatio, ExpandedMean, stationary
-from rarehmm.variational import GaussianApproximation, ascend, gaussian_approximation
-from rarehmm.windows import Windows
+from rarehmm.model.coordinates import AdditiveLogRatio, ExpandedMean
+from rarehmm.model.model import Model, Parameters, Priors, default_priors, no_priors, paper_priors
+from rarehmm.model.priors import Dirichlet, Flat, Gamma, InverseGamma, Normal
+from rarehmm.model.simulation import simulate, simulate_file
+from rarehmm.model.stationary import stationary
+from rarehmm.posterior.posterior import Draws, Posterior, in_order
+from rarehmm.posterior.prediction import Forecast, Stream
+from rarehmm.sampling.chains import run
+from rarehmm.sampling.exact import gibbs, hmc, langevin, metropolis_langevin
+from rarehmm.sampling.rule import Inference, infer
+from rarehmm.sampling.variational import GaussianApproximation, ascend, gaussian_approximation
+from rarehmm.search.mode import Mode, find_mode
+from rarehmm.search.regimes import Regime, judge_states
+from rarehmm.search.selection import Selection, select_n_components
+from rarehmm.windows.pool import Pool
+from rarehmm.windows.windows import Windows
 
 if TYPE_CHECKING:
-    from rarehmm.contract import check_emission
+    from rarehmm.conformance.emission import check_emission
     from rarehmm.estimator import RareHMM
 
 __version__ = "0.1.0"
@@ -65,7 +66,7 @@ def __getattr__(name: str) -> Any:
 
         return RareHMM
     if name == "check_emission":
-        from rarehmm.contract import check_emission
+        from rarehmm.conformance.emission import check_emission
 
         return check_emission
     raise AttributeError(f"module 'rarehmm' has no attribute {name!r}")

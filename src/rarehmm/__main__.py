@@ -1,5 +1,5 @@
 """``python -m rarehmm``."""
 
-from rarehmm.cli import main
+from rarehmm.app.cli import main
 
 main()

@@ -13,24 +13,27 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 
-from rarehmm.checks import check_memory, check_whole
-from rarehmm.emissions import Family, columns, families
+from rarehmm.common.arrays import Array, IntArray
+from rarehmm.common.checks import check_memory, check_whole
+from rarehmm.common.progress import Watch, progress_line, silent
+from rarehmm.data.pieces import pieces
+from rarehmm.data.series import Series
+from rarehmm.data.summaries import Summary
+from rarehmm.emissions import families
 from rarehmm.emissions.product import Product
-from rarehmm.events import Events
-from rarehmm.inference import infer
-from rarehmm.initial import pieces
-from rarehmm.labels import from_labels
-from rarehmm.model import Model, Parameters, Priors, default_priors
-from rarehmm.passes import decode
-from rarehmm.posterior import Posterior
-from rarehmm.prediction import Forecast, Ready, Stream, forecast, log_score, update
-from rarehmm.progress import Watch, progress_line, silent
-from rarehmm.regimes import Regime, judge_states
-from rarehmm.replicas import LONG, check_replicas
-from rarehmm.residuals import Fit, check_residuals, has_residuals, pseudo_residuals
-from rarehmm.series import Array, IntArray, Series, Summary
-from rarehmm.simulation import simulate
-from rarehmm.streaming import Stretches, check_out, collected, last_law, stretches_of_probabilities, written
+from rarehmm.engine.contracts.family import Family, columns
+from rarehmm.exact.passes import decode
+from rarehmm.model.model import Model, Parameters, Priors, default_priors
+from rarehmm.model.simulation import simulate
+from rarehmm.posterior.events import Events
+from rarehmm.posterior.posterior import Posterior
+from rarehmm.posterior.prediction import Forecast, Ready, Stream, forecast, log_score, update
+from rarehmm.posterior.predictive_checks import LONG, check_replicas
+from rarehmm.posterior.residuals import Fit, check_residuals, has_residuals, pseudo_residuals
+from rarehmm.posterior.streaming import Stretches, check_out, collected, last_law, stretches_of_probabilities, written
+from rarehmm.sampling.rule import infer
+from rarehmm.search.labels import from_labels
+from rarehmm.search.regimes import Regime, judge_states
 
 logger = logging.getLogger(__name__)
 
@@ -450,9 +453,9 @@ class RareHMM(BaseEstimator):
     def check(self, X: Any, lengths: Any = None) -> Fit:
         """Is the model wrong for this series?  Print it for the answer in words; ``checks`` has the numbers.
 
-        Pseudo-residuals at the posterior mean, of one column (``rarehmm.residuals``), and posterior predictive checks,
-        of 50 series simulated from draws of the posterior (``rarehmm.replicas``).  Of more than a million
-        observations, as many are looked at, in evenly spaced pieces.
+        Pseudo-residuals at the posterior mean, of one column, and posterior predictive checks, of 50 series simulated
+        from draws of the posterior (``rarehmm.posterior``: ``residuals``, ``predictive_checks``).  Of more than a
+        million observations, as many are looked at, in evenly spaced pieces.
 
         >>> import numpy as np
         >>> y = np.random.default_rng(0).normal(size=2000)

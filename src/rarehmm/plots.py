@@ -5,18 +5,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rarehmm.series import Array, IntArray, Series
+from rarehmm.common.arrays import Array, IntArray
+from rarehmm.data.series import Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from rarehmm.designs import Design
-    from rarehmm.diagnostics import Check
-    from rarehmm.posterior import Posterior
-    from rarehmm.prediction import Forecast
-    from rarehmm.selection import Selection
-    from rarehmm.windows import Windows
+    from rarehmm.engine.contracts.design import Design
+    from rarehmm.posterior.posterior import Posterior
+    from rarehmm.posterior.prediction import Forecast
+    from rarehmm.sampling.diagnostics import Check
+    from rarehmm.search.selection import Selection
+    from rarehmm.windows.windows import Windows
 
 COLOURS = ("#4477AA", "#228833", "#EE6677", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")  # safe for colour-blind readers
 BINS = 2000  # of a long series: more than a screen has columns

@@ -5,14 +5,15 @@ import pytest
 from small_models import FAMILIES, model_of, paper_series, parameters_of
 
 import rarehmm as rh
-from rarehmm.designs import Design, check_positive, design
 from rarehmm.designs.printed import printed
 from rarehmm.designs.single import single
 from rarehmm.designs.targeted import targeted
 from rarehmm.designs.uniform import uniform
-from rarehmm.gradients import mean_square_error, window_gradients
-from rarehmm.labels import from_labels, label_sums
-from rarehmm.windows import Windows
+from rarehmm.engine.contracts.design import Design, check_positive, design
+from rarehmm.search.labels import from_labels
+from rarehmm.windows.gradients import mean_square_error, window_gradients
+from rarehmm.windows.label_sums import label_sums
+from rarehmm.windows.windows import Windows
 
 
 def labelled(family, T=203, seed=0):

@@ -22,14 +22,15 @@ from rarehmm import (
     Product,
     StudentT,
     check_emission,
-    contract,
     no_priors,
 )
-from rarehmm.contract import CHECKS, Case, applicable, default_phi
-from rarehmm.dispatch import compiled
-from rarehmm.emissions import Parameter, complete_score, families, log_density, prepare, score, statistics
-from rarehmm.passes import densities, prepared
-from rarehmm.series import POSITIVE, REALS, Domain
+from rarehmm.conformance import emission as contract
+from rarehmm.conformance.emission import CHECKS, Case, applicable, default_phi
+from rarehmm.data.domains import POSITIVE, REALS, Domain
+from rarehmm.emissions import families
+from rarehmm.engine.contracts.family import Parameter, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.dispatch import compiled
+from rarehmm.exact.passes import densities, prepared
 
 PRODUCTS = [
     Product(Gaussian(), Gaussian()),

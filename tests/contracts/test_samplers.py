@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rarehmm import samplers
-from rarehmm.samplers import check_sampler, first_memory, memory_rows, noise_rows, step
+from rarehmm.engine.contracts.sampler import check_sampler, first_memory, memory_rows, noise_rows, step
 
 D = 5
 SETTINGS = {"factor": np.diag(np.linspace(0.5, 2.0, D)) + 0.1 * np.tri(D, k=-1)}

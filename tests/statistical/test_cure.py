@@ -9,8 +9,8 @@ import pytest
 
 from rarehmm.paper.common import SINGLE_RARE, chain, designs, paper_model, random_starts, simulated
 from rarehmm.paper.synthetic import Case, found
-from rarehmm.pool import Pool
-from rarehmm.windows import Windows
+from rarehmm.windows.pool import Pool
+from rarehmm.windows.windows import Windows
 
 CASE = Case(SINGLE_RARE, [-20.0, 0.0, 20.0], watched=[2], seed=0)
 

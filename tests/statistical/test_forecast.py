@@ -5,7 +5,7 @@ import pytest
 from small_models import model_of
 
 import rarehmm as rh
-from rarehmm.prediction import forecast
+from rarehmm.posterior.prediction import forecast
 
 HORIZONS = (1, 10, 100)
 SPACING = 120  # longer than the longest horizon: outcomes are then nearly independent

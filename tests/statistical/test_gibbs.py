@@ -17,9 +17,9 @@ from scipy.stats import beta, chisquare, gamma, invgamma, kstest, multivariate_t
 from small_models import model_of
 
 import rarehmm as rh
-from rarehmm import exact
 from rarehmm.emissions.gaussian import Gaussian
 from rarehmm.samplers.sgld import Sgld
+from rarehmm.sampling import exact
 
 pytestmark = pytest.mark.jit
 SURE = 4.5  # standard errors

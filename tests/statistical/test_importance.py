@@ -6,8 +6,16 @@ from scipy.stats import invgamma, norm
 from small_models import FAMILIES, SINGLE, model_of, parameters_of, series_of
 
 import rarehmm as rh
-from rarehmm.importance import GammaRows, Roots, Weighted, adaptive_importance, effective, laplace_importance, powers
-from rarehmm.mode import find_mode
+from rarehmm.sampling.importance import (
+    GammaRows,
+    Roots,
+    Weighted,
+    adaptive_importance,
+    effective,
+    laplace_importance,
+    powers,
+)
+from rarehmm.search.mode import find_mode
 
 
 def one_state():

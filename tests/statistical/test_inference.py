@@ -6,8 +6,11 @@ from scipy.special import logsumexp
 from small_models import model_of
 
 import rarehmm as rh
-from rarehmm import inference, methods
-from rarehmm.diagnostics import (
+from rarehmm.exact.batched import Points
+from rarehmm.samplers.baoab import Baoab
+from rarehmm.sampling import methods
+from rarehmm.sampling import rule as inference
+from rarehmm.sampling.diagnostics import (
     check_gradients,
     check_mixing,
     check_weights,
@@ -19,11 +22,9 @@ from rarehmm.diagnostics import (
     whitened,
     windows_needed,
 )
-from rarehmm.importance import Weighted, bridge_evidence
-from rarehmm.inference import infer
-from rarehmm.mode import find_mode, has_names, renamed
-from rarehmm.points import Points
-from rarehmm.samplers.baoab import Baoab
+from rarehmm.sampling.importance import Weighted, bridge_evidence
+from rarehmm.sampling.rule import infer
+from rarehmm.search.mode import find_mode, has_names, renamed
 
 STICKY = np.array([[0.98, 0.015, 0.005], [0.015, 0.98, 0.005], [0.2, 0.2, 0.6]])
 

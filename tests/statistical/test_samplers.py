@@ -14,8 +14,8 @@ from scipy.integrate import trapezoid
 from scipy.linalg import expm, solve_discrete_lyapunov
 from scipy.stats import norm
 
-from rarehmm.dispatch import kernel
-from rarehmm.samplers import memory_rows, noise_rows, step
+from rarehmm.engine.contracts.sampler import memory_rows, noise_rows, step
+from rarehmm.engine.dispatch import kernel
 from rarehmm.samplers.baoab import Baoab
 from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
 from rarehmm.samplers.leimkuhler_matthews import LeimkuhlerMatthews

@@ -5,14 +5,14 @@ import pytest
 from small_models import model_of
 
 import rarehmm as rh
-from rarehmm.designs import pooled
 from rarehmm.designs.targeted import targeted
 from rarehmm.designs.uniform import uniform
-from rarehmm.gradients import window_sums
-from rarehmm.pool import Pool
-from rarehmm.samplers import DivergedError
-from rarehmm.variational import Ascent, GaussianApproximation, ascend, gaussian_approximation
-from rarehmm.windows import Windows
+from rarehmm.engine.contracts.design import pooled
+from rarehmm.engine.contracts.sampler import DivergedError
+from rarehmm.sampling.variational import Ascent, GaussianApproximation, ascend, gaussian_approximation
+from rarehmm.windows.gradients import window_sums
+from rarehmm.windows.pool import Pool
+from rarehmm.windows.windows import Windows
 
 
 def setting(T=3000):

@@ -26,9 +26,9 @@ import warnings
 import numba
 import numpy as np
 from rarehmm import Gaussian, Poisson, StudentT
-from rarehmm.emissions import log_density, prepare
-from rarehmm.kernels.messages import Point
-from rarehmm.kernels.sequential import log_densities, scratch
+from rarehmm.engine.contracts.family import log_density, prepare
+from rarehmm.engine.kernels.messages import Point
+from rarehmm.engine.kernels.sequential import log_densities, scratch
 
 warnings.simplefilter("error", numba.errors.NumbaWarning)
 y = np.append(np.linspace(0.5, 3.0, 40), np.nan)
@@ -55,9 +55,9 @@ import enum, math
 from typing import NamedTuple
 import numba
 import numpy as np
-from rarehmm.dispatch import compiled
-from rarehmm.emissions import log_density, prepare, score, statistics
-from rarehmm.lanes import lanewise
+from rarehmm.engine.dispatch import compiled
+from rarehmm.engine.contracts.family import log_density, prepare, score, statistics
+from rarehmm.engine.lanes import lanewise
 {head}
 
 class {name}(NamedTuple):
@@ -407,7 +407,7 @@ def test_every_file_of_the_engine_counts(box):
     box.probe("""
 import pathlib
 import rarehmm
-from rarehmm.dispatch.fingerprints import PACKAGE, package_digest
+from rarehmm.engine.dispatch.fingerprints import PACKAGE, package_digest
 here = pathlib.Path(rarehmm.__file__).parent
 files = here / "elementary.py", here / "lanes.py", *here.glob("dispatch/*.py"), *here.glob("kernels/*.py")
 assert len(files) > 12
@@ -463,10 +463,10 @@ def test_helpers_of_one_name_in_the_cache_and_in_the_session(box):
 
 
 SLOPES = """
-from rarehmm.dispatch import kernel
-from rarehmm.emissions import prepare, score
-from rarehmm.kernels.messages import observation
-from rarehmm.lanes import store, take
+from rarehmm.engine.dispatch import kernel
+from rarehmm.engine.contracts.family import prepare, score
+from rarehmm.engine.kernels.messages import observation
+from rarehmm.engine.lanes import store, take
 
 @kernel
 def slopes(family, point, y, out):
@@ -475,7 +475,7 @@ def slopes(family, point, y, out):
 """
 SHOW_SLOPES = """
 from slopes import slopes
-from rarehmm.emissions import score
+from rarehmm.engine.contracts.family import score
 family, (data, out) = mine.Mine(), scratch(1)
 data[0, 0] = y[:16]
 report(slopes, (family, point(family), data, out), out)

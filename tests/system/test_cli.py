@@ -33,12 +33,12 @@ def test_warm_up_compiles_everything_and_cache_clear_removes_it(tmp_path):
     compiled = set(tmp_path.rglob("*.nbc"))
     assert len(compiled) >= 9
     program = """
-import numpy as np, rarehmm as rh, rarehmm.dispatch as d
-from rarehmm.gradients import window_sums
-from rarehmm.windows import Windows
+import numpy as np, rarehmm as rh, rarehmm.engine.dispatch as d
+from rarehmm.windows.gradients import window_sums
+from rarehmm.windows.windows import Windows
 from rarehmm.designs.uniform import uniform
-from rarehmm.gradients import freeze
-from rarehmm.points import Points
+from rarehmm.windows.gradients import freeze
+from rarehmm.exact.batched import Points
 from rarehmm.samplers.baoab import Baoab
 for family in (rh.Gaussian(), rh.StudentT(7)):
     priors = rh.Priors(tuple(rh.Normal(0, 1) for _ in family.parameters))

@@ -15,8 +15,8 @@ from deadly import killed_once
 from small_models import model_of
 
 import rarehmm as rh
-from rarehmm.inference import infer
-from rarehmm.passes import log_posterior
+from rarehmm.exact.passes import log_posterior
+from rarehmm.sampling.rule import infer
 
 pytestmark = [pytest.mark.jit, pytest.mark.cluster]
 T, LIMIT = 100_000, "4MB"
@@ -118,7 +118,7 @@ def test_the_estimator_takes_a_client(y, client):
 
 def test_a_worker_that_is_killed_and_one_that_is_added(y, expected, tmp_path, monkeypatch, cluster, client):
     """In the middle of a pass; the answer is the same."""
-    monkeypatch.setattr("rarehmm.workers.SPAN", 20_000)
+    monkeypatch.setattr("rarehmm.data.workers.SPAN", 20_000)
     marker, stages = tmp_path / "killed", []
     data = da.from_array(y, chunks=25_000).map_blocks(killed_once, str(marker), dtype=float)
     marker.touch()  # not before the second pass: what is read here would end the test

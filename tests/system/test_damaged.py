@@ -24,13 +24,13 @@ from hypothesis import strategies as st
 from small_models import model_of, parameters_of, series_of
 
 import rarehmm as rh
-from rarehmm import runs
+from rarehmm.app import runs
+from rarehmm.data.files import open_files
 from rarehmm.designs.uniform import uniform
-from rarehmm.diagnostics import Check
-from rarehmm.files import open_files
-from rarehmm.prediction import Stream
-from rarehmm.regimes import Regime
+from rarehmm.posterior.prediction import Stream
 from rarehmm.samplers.sgld import Sgld
+from rarehmm.sampling.diagnostics import Check
+from rarehmm.search.regimes import Regime
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 MANY = settings(max_examples=3000 if NIGHTLY else 100, deadline=None, suppress_health_check=list(HealthCheck))

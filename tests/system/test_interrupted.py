@@ -11,9 +11,9 @@ from long_run import long_run, setting
 
 import rarehmm as rh
 from rarehmm.designs.uniform import uniform
-from rarehmm.importance import Roots, adaptive_importance
 from rarehmm.samplers.sgld import Sgld
-from rarehmm.windows import Windows
+from rarehmm.sampling.importance import Roots, adaptive_importance
+from rarehmm.windows.windows import Windows
 
 
 @pytest.mark.jit

@@ -13,9 +13,9 @@ import shutil
 
 import pytest
 
-from rarehmm.automatic import AVAILABLE
-from rarehmm.cli.app import run
+from rarehmm.app.cli.app import run
 from rarehmm.emissions import families
+from rarehmm.engine.automatic import AVAILABLE
 
 ROOT = pathlib.Path(__file__).parents[2]
 README, DOCS = ROOT / "README.md", ROOT / "docs"

@@ -8,11 +8,12 @@ import pytest
 from browser import Browser, find_browser
 
 import rarehmm as rh
-from rarehmm import report, runs
-from rarehmm.dispatch import JIT
-from rarehmm.events import event_table
-from rarehmm.report import POINTS, Overview, anchors
-from rarehmm.settings import Settings
+from rarehmm.app import runs
+from rarehmm.app.report import report
+from rarehmm.app.report.report import POINTS, Overview, anchors
+from rarehmm.app.settings import Settings
+from rarehmm.engine.dispatch import JIT
+from rarehmm.posterior.events import event_table
 
 KEPT = pathlib.Path(__file__).parents[2] / ".cache" / "screenshots"  # outside git
 

@@ -7,7 +7,7 @@ from small_models import DATA
 from typer.testing import CliRunner
 
 from rarehmm import paper
-from rarehmm.cli import app
+from rarehmm.app.cli import app
 
 EXPERIMENTS = paper.experiments()
 

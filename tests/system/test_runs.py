@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rarehmm import runs
-from rarehmm.posterior import Posterior
+from rarehmm.app import runs
+from rarehmm.posterior.posterior import Posterior
 
 pytestmark = pytest.mark.jit
 PROGRAM = pathlib.Path(sys.executable).with_name("rarehmm")

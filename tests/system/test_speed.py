@@ -8,8 +8,8 @@ from hmmlearn.hmm import GaussianHMM
 
 import rarehmm as rh
 from rarehmm.designs.uniform import uniform
-from rarehmm.gradients import freeze
 from rarehmm.samplers.baoab import Baoab
+from rarehmm.windows.gradients import freeze
 
 pytestmark = pytest.mark.jit
 T, ROUNDS = 200_000, 7

@@ -4,20 +4,12 @@ import ast
 import pathlib
 
 import pytest
+from architecture import imported, violation
 
 import rarehmm
 
 SOURCE = pathlib.Path(rarehmm.__file__).parent
 
-# Data flow down the list; a module may import only what stands above it (or beside it in the same folder).
-ORDER = [
-    "checks", "progress", "writing", "sources", "tables", "workers", "files", "dispatch", "lanes", "elementary",
-    "series", "preparation", "blocks", "drawn", "priors", "margins", "emissions", "automatic", "transitions", "known",
-    "model", "samplers", "kernels", "passes", "points", "simulation", "em", "windows", "gradients", "contract",
-    "labels", "initial", "regimes", "selection", "mode", "drawing", "importance", "designs", "pool", "exact", "chains",
-    "variational", "arviz_adapter", "diagnostics", "methods", "inference", "posterior", "prediction", "streaming",
-    "residuals", "replicas", "events", "estimator", "settings", "plots", "report", "runs", "paper", "cli", "__main__",
-]  # fmt: skip
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 # What Windows, or macOS, does not have; functions of os may stand behind hasattr.
@@ -29,10 +21,10 @@ UNIX_FUNCTIONS = {
 SYSTEM_FOLDERS = ("/proc", "/dev/", "/tmp", "/sys/", "/etc/")
 
 
-def room(path):
-    """The entry of the list to which a file belongs; None for the package's own front."""
-    first = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-    return None if first == "__init__" else first
+def below_source(path):
+    """A file as its path below the package, without fronts: ("data", "series")."""
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return parts[:-1] if parts[-1] == "__init__" else parts
 
 
 def nodes(path):
@@ -40,41 +32,47 @@ def nodes(path):
     return ast.walk(ast.parse(path.read_text(encoding="utf-8")))
 
 
-def imported(path):
-    """All modules that a file imports, also inside functions."""
-    for node in nodes(path):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: imports are absolute"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_imports_point_up_the_list(path):
-    here = room(path)
-    if here is None:
+    here = below_source(path)
+    if here in ((), ("__main__",)):
         return
-    assert here in ORDER, f"{here} has no place in the list"
-    for name in imported(path):
-        parts = name.split(".")
-        if parts[0] != "rarehmm":
-            continue
-        if parts[1:] and parts[1] in ORDER:
-            assert ORDER.index(parts[1]) <= ORDER.index(here), f"{here} imports {parts[1]}, which stands below it"
-        else:
-            assert here == "cli", "only the command line uses the package's front"
+    for name in imported(path, SOURCE):
+        first, *other = name.split(".")
+        if first == "rarehmm" and (other or here[:2] != ("app", "cli")):  # the command line uses the package's front
+            assert not (why := violation(here, tuple(other))), why
+
+
+def test_no_package_imports_itself_in_a_circle():
+    """Inside packages, too, where a front (``__init__``) is not part of the order."""
+    graph = {}
+    for path in MODULES:
+        parts = below_source(path)
+        graph[".".join(("rarehmm", *parts))] = set(imported(path, SOURCE))
+    names = set(graph)
+    done = []
+    while graph:  # take away what imports nothing that is left
+        free = [name for name, others in graph.items() if not (others & names - {name} - set(done))]
+        assert free, f"circles among {sorted(graph)}"
+        done += free
+        graph = {name: others for name, others in graph.items() if name not in free}
+
+
+def test_every_module_has_a_place():
+    for path in MODULES:
+        if here := below_source(path):
+            assert here == ("__main__",) or not violation(here, here[:1]), here
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_numba_only_in_the_engine(path):
-    if room(path) not in ("dispatch", "lanes", "elementary", "kernels"):
-        assert not any(name.split(".")[0] in ("numba", "llvmlite") for name in imported(path))
+    if below_source(path)[:1] != ("engine",):
+        assert not any(name.split(".")[0] in ("numba", "llvmlite") for name in imported(path, SOURCE))
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_nothing_needs_one_system(path):
-    assert not UNIX.intersection(name.split(".")[0] for name in imported(path))
+    assert not UNIX.intersection(name.split(".")[0] for name in imported(path, SOURCE))
     tree = list(nodes(path))
     guarded = {node.args[1].value for node in tree if isinstance(node, ast.Call) and ast.unparse(node.func) == "hasattr"
                and isinstance(node.args[1], ast.Constant)}  # fmt: skip
@@ -101,7 +99,10 @@ def test_text_is_read_and_written_with_an_encoding(path):
 @pytest.mark.parametrize(
     ("text", "test"),
     [
-        ("from rarehmm import model", test_imports_point_up_the_list),
+        ("from rarehmm import Model", test_imports_point_up_the_list),
+        ("from rarehmm.model.model import Model", test_imports_point_up_the_list),
+        ("from rarehmm.data.files import open_files", test_imports_point_up_the_list),
+        ("from rarehmm.nowhere import x", test_imports_point_up_the_list),
         ("import numba", test_numba_only_in_the_engine),
         ("import fcntl", test_nothing_needs_one_system),
         ("from resource import getrusage", test_nothing_needs_one_system),
@@ -113,7 +114,18 @@ def test_text_is_read_and_written_with_an_encoding(path):
     ],
 )
 def test_that_these_tests_would_notice(tmp_path, monkeypatch, text, test):
-    (tmp_path / "series.py").write_text(text)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "series.py").write_text(text)
     monkeypatch.setitem(globals(), "SOURCE", tmp_path)
     with pytest.raises(AssertionError):
-        test(tmp_path / "series.py")
+        test(tmp_path / "data" / "series.py")
+
+
+def test_that_a_circle_would_be_noticed(tmp_path, monkeypatch):
+    paths = [tmp_path / "one.py", tmp_path / "two.py"]
+    for path, other in zip(paths, ("two", "one"), strict=True):
+        path.write_text(f"from rarehmm.{other} import x")
+    monkeypatch.setitem(globals(), "SOURCE", tmp_path)
+    monkeypatch.setitem(globals(), "MODULES", paths)
+    with pytest.raises(AssertionError, match="circles"):
+        test_no_package_imports_itself_in_a_circle()

@@ -11,10 +11,11 @@ import pytest
 from scipy import special
 
 import rarehmm as rh
-from rarehmm.automatic import WRITTEN, density_of
-from rarehmm.contract import Case, default_phi, kernels_are_numpy
-from rarehmm.emissions import Parameter, families, log_density, prepare, score
-from rarehmm.series import POSITIVE, REALS
+from rarehmm.conformance.emission import Case, default_phi, kernels_are_numpy
+from rarehmm.data.domains import POSITIVE, REALS
+from rarehmm.emissions import families
+from rarehmm.engine.automatic import WRITTEN, density_of
+from rarehmm.engine.contracts.family import Parameter, log_density, prepare, score
 
 HERE = str(pathlib.Path(__file__).parent)
 

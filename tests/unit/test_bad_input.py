@@ -9,7 +9,7 @@ import pytest
 from small_models import SINGLE, model_of
 
 import rarehmm as rh
-from rarehmm.initial import first_labels
+from rarehmm.search.initial import first_labels
 
 GAUSSIAN = model_of(rh.Gaussian(), 2)
 HALF = [[0.5, 0.5], [0.5, 0.5]]

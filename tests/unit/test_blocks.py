@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rarehmm import Series
-from rarehmm.blocks import CHUNK, chunks, even_size, over, split
-from rarehmm.lanes import LANES
-from rarehmm.workers import Item, available_threads, in_threads
+from rarehmm.data.workers import Item, available_threads, in_threads
+from rarehmm.engine.lanes import LANES
+from rarehmm.exact.blocks import CHUNK, chunks, even_size, over, split
 
 lengths = st.lists(st.integers(1, 400), min_size=1, max_size=40)
 

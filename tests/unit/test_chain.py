@@ -8,22 +8,22 @@ import pytest
 from small_models import FAMILIES, Pair, every_estimate, model_of, parameters_of, series_of
 
 import rarehmm as rh
-from rarehmm.chains import DivergedError, State, follow, gradient_estimates, run
-from rarehmm.designs import Design, pooled
 from rarehmm.designs.uniform import uniform
-from rarehmm.dispatch import KERNELS
-from rarehmm.gradients import changes, freeze, frozen_gradient, window_gradients
-from rarehmm.kernels.gathering import choose
-from rarehmm.mode import Mode
-from rarehmm.pool import Pool
-from rarehmm.samplers import memory_rows, noise_rows, step
+from rarehmm.engine.contracts.design import Design, pooled
+from rarehmm.engine.contracts.sampler import memory_rows, noise_rows, step
+from rarehmm.engine.dispatch import KERNELS
+from rarehmm.engine.kernels.pool import choose
 from rarehmm.samplers.baoab import Baoab
 from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
 from rarehmm.samplers.preconditioned import PreconditionedSgld
 from rarehmm.samplers.sghmc import Sghmc
 from rarehmm.samplers.sgld import Sgld
 from rarehmm.samplers.underdamped import Underdamped
-from rarehmm.windows import Windows
+from rarehmm.sampling.chains import DivergedError, State, follow, gradient_estimates, run
+from rarehmm.search.mode import Mode
+from rarehmm.windows.gradients import changes, freeze, frozen_gradient, window_gradients
+from rarehmm.windows.pool import Pool
+from rarehmm.windows.windows import Windows
 
 COORDINATES = {
     "log ratios": {},
@@ -237,7 +237,7 @@ def stop_at(steps):
 
 @pytest.mark.parametrize("sampler", SAMPLERS[:3], ids=lambda s: type(s).__name__)
 def test_a_resumed_run_equals_an_uninterrupted_one(sampler, tmp_path, monkeypatch):
-    monkeypatch.setattr("rarehmm.chains.SECONDS", 0.0)
+    monkeypatch.setattr("rarehmm.sampling.chains.SECONDS", 0.0)
     model, series, windows, theta = setting(rh.Gaussian())
     pool = Pool(model, series, windows, uniform(windows), 2, memory=4_000)
     whole = run(np.random.default_rng(3), sampler, model, pool, [theta] * 2, 60, thin=2)

@@ -18,12 +18,12 @@ import yaml
 from typer.testing import CliRunner
 
 import rarehmm as rh
-from rarehmm import cli, runs
-from rarehmm.checks import InterruptedWarning
-from rarehmm.cli import kernels, running, watching
-from rarehmm.cli.app import run
-from rarehmm.dispatch import JIT
-from rarehmm.settings import Settings
+from rarehmm.app import cli, runs
+from rarehmm.app.cli import kernels, running, watching
+from rarehmm.app.cli.app import run
+from rarehmm.app.settings import Settings
+from rarehmm.common.checks import InterruptedWarning
+from rarehmm.engine.dispatch import JIT
 
 
 def invoke(*args):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numba.core import event
 
-from rarehmm.dispatch import inner, specialise
-from rarehmm.dispatch.fingerprints import fingerprint, names
+from rarehmm.engine.dispatch import inner, specialise
+from rarehmm.engine.dispatch.fingerprints import fingerprint, names
 
 
 def function(source, **space):

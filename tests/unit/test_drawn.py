@@ -5,12 +5,16 @@ import pytest
 from small_models import FAMILIES, Pair, every_estimate, model_of, parameters_of, series_of
 
 import rarehmm as rh
-from rarehmm import blocks, drawing
-from rarehmm.blocks import split
-from rarehmm.designs import Design
 from rarehmm.designs.uniform import uniform
-from rarehmm.diagnostics import check_drawn
-from rarehmm.drawing import (
+from rarehmm.engine.contracts.design import Design
+from rarehmm.exact import blocks
+from rarehmm.exact.block_sample import Drawn
+from rarehmm.exact.blocks import split
+from rarehmm.exact.passes import expectations, log_posterior
+from rarehmm.sampling.diagnostics import check_drawn
+from rarehmm.sampling.rule import infer
+from rarehmm.search import long_series as drawing
+from rarehmm.search.long_series import (
     anchor,
     block_gradients,
     draw_blocks,
@@ -20,13 +24,10 @@ from rarehmm.drawing import (
     systematic,
     whole_pass,
 )
-from rarehmm.drawn import Drawn
-from rarehmm.gradients import freeze, frozen_gradient, warm, window_gradients
-from rarehmm.inference import infer
-from rarehmm.mode import find_mode, in_order
-from rarehmm.passes import expectations, log_posterior
-from rarehmm.pool import Pool
-from rarehmm.windows import Windows
+from rarehmm.search.mode import find_mode, in_order
+from rarehmm.windows.gradients import freeze, frozen_gradient, warm, window_gradients
+from rarehmm.windows.pool import Pool
+from rarehmm.windows.windows import Windows
 
 
 def setting(family, T=4000, start=None, lengths=(1500, 2500)):

@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from small_models import FAMILIES, SINGLE, Pair, failing_at, model_of, parameters_of, series_of
 
 import rarehmm as rh
-from rarehmm import em
+from rarehmm.exact import em
 
 names = {"ids": lambda f: type(f).__name__}
 

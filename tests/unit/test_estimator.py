@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import rarehmm as rh
-from rarehmm.initial import main_direction
+from rarehmm.search.initial import main_direction
 
 pytestmark = pytest.mark.jit
 

@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import rarehmm as rh
-from rarehmm import checks
+from rarehmm.common import checks
 from rarehmm.estimator import as_series, generator
 
 EVENT = slice(30, 34)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from rarehmm import Series
-from rarehmm.events import Events, event_table
+from rarehmm.posterior.events import Events, event_table
 
 
 def found(probability, lengths=None, **settings):

@@ -7,16 +7,26 @@ from scipy.special import gammaln
 from small_models import model_of
 
 import rarehmm as rh
-from rarehmm import exact, inference, methods, points
-from rarehmm.checks import InterruptedWarning
-from rarehmm.diagnostics import Check, check_weights, verdict
-from rarehmm.importance import GammaRows, Roots, Weighted, adaptive_importance, bridge_evidence, effective, fitted
-from rarehmm.inference import infer
-from rarehmm.methods import Job, by_gibbs, by_hmc, by_laplace, by_paper
-from rarehmm.mode import find_mode
-from rarehmm.points import Points
-from rarehmm.samplers import DivergedError, Divergence
-from rarehmm.variational import gaussian_approximation
+from rarehmm.common.checks import InterruptedWarning
+from rarehmm.engine.contracts.sampler import DivergedError, Divergence
+from rarehmm.exact import batched as points
+from rarehmm.exact.batched import Points
+from rarehmm.sampling import exact, methods
+from rarehmm.sampling import rule as inference
+from rarehmm.sampling.diagnostics import Check, check_weights, verdict
+from rarehmm.sampling.importance import (
+    GammaRows,
+    Roots,
+    Weighted,
+    adaptive_importance,
+    bridge_evidence,
+    effective,
+    fitted,
+)
+from rarehmm.sampling.methods import Job, by_gibbs, by_hmc, by_laplace, by_paper
+from rarehmm.sampling.rule import infer
+from rarehmm.sampling.variational import gaussian_approximation
+from rarehmm.search.mode import find_mode
 
 T = 24
 CHECKS = ["smallest state", "Stein discrepancy", "spread", "second modes"]  # of every method that samples

@@ -6,7 +6,7 @@ import pytest
 from small_models import FAMILIES, Pair, model_of, paper_series, parameters_of, series_of
 
 import rarehmm as rh
-from rarehmm import passes
+from rarehmm.exact import passes
 
 SIZES = [(1, 5), (2, 8), (3, 6), (4, 8)]
 names = {"ids": lambda f: type(f).__name__}

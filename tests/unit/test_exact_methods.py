@@ -9,17 +9,18 @@ import pytest
 from small_models import FAMILIES, SINGLE, Pair, model_of, parameters_of, series_of
 
 import rarehmm as rh
-from rarehmm import blocks, exact
-from rarehmm import series as series_module
-from rarehmm.emissions import prepare, statistics
-from rarehmm.kernels.sequential import draw_path_back
-from rarehmm.lanes import LANES
-from rarehmm.methods import Job, by_hmc
-from rarehmm.samplers import step
+from rarehmm.data import series as series_module
+from rarehmm.engine.contracts.family import prepare, statistics
+from rarehmm.engine.contracts.sampler import step
+from rarehmm.engine.kernels.sequential import draw_path_back
+from rarehmm.engine.lanes import LANES
+from rarehmm.exact import blocks
 from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
 from rarehmm.samplers.sghmc import Sghmc
 from rarehmm.samplers.sgld import Sgld
 from rarehmm.samplers.underdamped import Underdamped
+from rarehmm.sampling import exact
+from rarehmm.sampling.methods import Job, by_hmc
 
 LENGTHS = [11, 1, 20, 8]
 T = sum(LENGTHS)

@@ -9,26 +9,26 @@ from scipy.stats import nbinom
 from small_models import off_gibbs
 
 import rarehmm as rh
-from rarehmm.emissions import (
+from rarehmm.data.domains import POSITIVE, REALS
+from rarehmm.emissions import families
+from rarehmm.emissions._sized import Sized
+from rarehmm.emissions.free_negative_binomial import log_less_digamma, stirling_rest
+from rarehmm.emissions.free_student_t import half_step
+from rarehmm.emissions.gaussian_mixture import best_steps
+from rarehmm.emissions.von_mises import bessel, moments
+from rarehmm.engine.contracts.family import (
     add_statistics,
     complete_score,
-    families,
     log_density,
     prepare,
     score,
     statistics,
     summed_score,
 )
-from rarehmm.emissions.free_negative_binomial import log_less_digamma, stirling_rest
-from rarehmm.emissions.free_student_t import half_step
-from rarehmm.emissions.gamma import log_minus_digamma
-from rarehmm.emissions.gaussian_mixture import best_steps
-from rarehmm.emissions.sized import Sized
-from rarehmm.emissions.von_mises import bessel, moments
-from rarehmm.gradients import window_gradients
-from rarehmm.labels import from_labels
-from rarehmm.series import POSITIVE, REALS
-from rarehmm.windows import Windows
+from rarehmm.engine.special import log_minus_digamma
+from rarehmm.search.labels import from_labels
+from rarehmm.windows.gradients import window_gradients
+from rarehmm.windows.windows import Windows
 
 TRANSITION = [[0.995, 0.005], [0.1, 0.9]]  # the second state holds one observation in 21
 CASES = {

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from rarehmm import files
-from rarehmm.files import open_files, read_file
-from rarehmm.preparation import detrended, logarithm
-from rarehmm.sources.table import Source
+from rarehmm.data import files
+from rarehmm.data.files import open_files, read_file
+from rarehmm.data.sources.table import Source
+from rarehmm.data.transforms import detrended, logarithm
 
 TIMES = pd.date_range("2026-01-01", periods=6, freq="h")
 Y = np.array([1.5, 2.0, np.nan, 4.0, 5.0, 6.25])

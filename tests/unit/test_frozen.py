@@ -5,8 +5,8 @@ import pytest
 from small_models import FAMILIES, Pair, model_of, parameters_of, series_of
 
 import rarehmm as rh
-from rarehmm.gradients import changes, freeze, frozen_gradient, window_gradients
-from rarehmm.windows import Windows
+from rarehmm.windows.gradients import changes, freeze, frozen_gradient, window_gradients
+from rarehmm.windows.windows import Windows
 
 
 def setting(family, start=None, T=83, lengths=(31, 52), gap=1.5, missing=0.2):

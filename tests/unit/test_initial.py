@@ -5,8 +5,10 @@ import pytest
 from small_models import Pair, model_of
 
 import rarehmm as rh
-from rarehmm import em, initial
-from rarehmm.initial import find_states, largest, most_surprising, pieces, sample, stretches, surprising, with_state
+from rarehmm.data.pieces import pieces, sample, stretches
+from rarehmm.exact import em
+from rarehmm.search import initial
+from rarehmm.search.initial import find_states, largest, most_surprising, surprising, with_state
 
 
 @pytest.mark.jit

@@ -8,21 +8,21 @@ from scipy.optimize import minimize
 from small_models import FAMILIES, Pair, model_of, parameters_of, series_of
 
 import rarehmm as rh
-from rarehmm.chains import gradient_estimates, run
-from rarehmm.designs import Design
-from rarehmm.dispatch import JIT
-from rarehmm.em import climb
-from rarehmm.exact import gibbs
-from rarehmm.gradients import freeze
-from rarehmm.initial import find_states
-from rarehmm.mode import find_mode, has_names, renamed
-from rarehmm.passes import log_likelihood, log_posterior
-from rarehmm.points import Points
-from rarehmm.pool import Pool
-from rarehmm.posterior import Posterior
-from rarehmm.priors import Pinned
+from rarehmm.engine.contracts.design import Design
+from rarehmm.engine.dispatch import JIT
+from rarehmm.exact.batched import Points
+from rarehmm.exact.em import climb
+from rarehmm.exact.passes import log_likelihood, log_posterior
+from rarehmm.model.priors import Pinned
+from rarehmm.posterior.posterior import Posterior
 from rarehmm.samplers.sgld import Sgld
-from rarehmm.windows import Windows
+from rarehmm.sampling.chains import gradient_estimates, run
+from rarehmm.sampling.exact import gibbs
+from rarehmm.search.initial import find_states
+from rarehmm.search.mode import find_mode, has_names, renamed
+from rarehmm.windows.gradients import freeze
+from rarehmm.windows.pool import Pool
+from rarehmm.windows.windows import Windows
 
 RING = [[None, None, 0], [0, None, None], [None, 0, None]]  # 0 to 1 to 2 to 0
 FIRST = {"Gaussian": "mean", "StudentT": "mean", "Poisson": "rate", "Pair": "second"}

@@ -7,7 +7,7 @@ import pytest
 from small_models import Pair, model_of, paper_series
 
 import rarehmm as rh
-from rarehmm.labels import clusters, from_labels, kmeans_centres, kmeans_labels, segmental_labels
+from rarehmm.search.labels import clusters, from_labels, kmeans_centres, kmeans_labels, segmental_labels
 
 
 def sum_of_squares(y, cuts):

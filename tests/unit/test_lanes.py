@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from rarehmm.dispatch import inner, kernel
-from rarehmm.elementary import positive_log, relative
-from rarehmm.lanes import LANES, lane_array, lane_sum, lanewise, load, splat, store
+from rarehmm.engine.dispatch import inner, kernel
+from rarehmm.engine.elementary import positive_log, relative
+from rarehmm.engine.lanes import LANES, lane_array, lane_sum, lanewise, load, splat, store
 
 EDGES = [0.0, -0.0, np.nan, np.inf, -np.inf, 1e300, -1e300, 1e-300, 1.0, -1.0, 0.5, 2.0, 708.5, -707.5, 709.9, -800.0]
 VALUES = np.concatenate([EDGES, np.linspace(-700, 700, 41 * LANES), np.linspace(-3, 3, 11 * LANES)]).reshape(-1, LANES)

@@ -8,13 +8,14 @@ from small_models import off_gibbs
 from typer.testing import CliRunner
 
 import rarehmm as rh
-from rarehmm import cli, plots
+from rarehmm import plots
+from rarehmm.app import cli
+from rarehmm.app.settings import Settings
 from rarehmm.emissions import families
-from rarehmm.initial import first_labels
-from rarehmm.labels import from_labels
-from rarehmm.mode import first_steps
-from rarehmm.residuals import pseudo_residuals
-from rarehmm.settings import Settings
+from rarehmm.posterior.residuals import pseudo_residuals
+from rarehmm.search.initial import first_labels
+from rarehmm.search.labels import from_labels
+from rarehmm.search.mode import first_steps
 
 TRANSITION = [[0.995, 0.005], [0.1, 0.9]]  # the second state holds one observation in 21
 

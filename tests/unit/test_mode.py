@@ -5,9 +5,9 @@ import pytest
 from small_models import FAMILIES, Pair, failing_at, model_of, parameters_of, series_of
 
 import rarehmm as rh
-from rarehmm import mode as mode_module
-from rarehmm.em import Climb
-from rarehmm.mode import Mode, find_mode, is_other, metric, naming, negative_hessian, renamed
+from rarehmm.exact.em import Climb
+from rarehmm.search import mode as mode_module
+from rarehmm.search.mode import Mode, find_mode, is_other, metric, naming, negative_hessian, renamed
 
 
 def setting(family, K=2, T=400, gap=4.0, seed=2):

@@ -6,7 +6,7 @@ import scipy.stats
 from small_models import FAMILIES, SINGLE, model_of, parameters_of
 
 import rarehmm as rh
-from rarehmm.transitions import from_paper, stationary_pull
+from rarehmm.model.stationary import from_paper, stationary_pull
 
 PRIORS = [
     (rh.Normal(1.5, 4.0), scipy.stats.norm(1.5, 2.0)),

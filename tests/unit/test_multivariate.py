@@ -8,13 +8,13 @@ import pytest
 from scipy.stats import kstest, multivariate_normal
 
 import rarehmm as rh
-from rarehmm.dispatch import JIT
-from rarehmm.emissions import prepare, statistics, there
 from rarehmm.emissions.multivariate_gaussian import drawn
-from rarehmm.gradients import window_gradients
-from rarehmm.points import Points
-from rarehmm.prediction import Ready, update
-from rarehmm.windows import Windows
+from rarehmm.engine.contracts.family import prepare, statistics, there
+from rarehmm.engine.dispatch import JIT
+from rarehmm.exact.batched import Points
+from rarehmm.posterior.prediction import Ready, update
+from rarehmm.windows.gradients import window_gradients
+from rarehmm.windows.windows import Windows
 
 both = pytest.mark.parametrize("diagonal", [False, True], ids=["full", "diagonal"])
 

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from rarehmm import paper
-from rarehmm.cli import app
+from rarehmm.app.cli import app
 from rarehmm.designs.uniform import uniform
-from rarehmm.em import climb
+from rarehmm.exact.em import climb
 from rarehmm.paper import (
     common,
     eeg,
@@ -28,8 +28,8 @@ from rarehmm.paper import (
     synthetic,
     two_rare,
 )
-from rarehmm.pool import Pool
-from rarehmm.windows import Windows
+from rarehmm.windows.pool import Pool
+from rarehmm.windows.windows import Windows
 
 EXPERIMENTS = paper.experiments()
 NAN = np.nan

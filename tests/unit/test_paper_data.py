@@ -8,8 +8,8 @@ import pytest
 from scipy.io import netcdf_file
 from small_models import DATA
 
+from rarehmm.data.transforms import baseline
 from rarehmm.paper import eeg, goes
-from rarehmm.preparation import baseline
 
 NAN = np.nan
 HEADER = """:title = "GOES X-ray Sensor"

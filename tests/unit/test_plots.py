@@ -9,11 +9,11 @@ from small_models import model_of
 
 import rarehmm as rh
 from rarehmm import plots
-from rarehmm.designs import Design
-from rarehmm.diagnostics import Check
-from rarehmm.events import event_table
-from rarehmm.selection import Candidate, Selection
-from rarehmm.windows import Windows
+from rarehmm.engine.contracts.design import Design
+from rarehmm.posterior.events import event_table
+from rarehmm.sampling.diagnostics import Check
+from rarehmm.search.selection import Candidate, Selection
+from rarehmm.windows.windows import Windows
 
 
 def some_posterior():

@@ -5,8 +5,8 @@ import pytest
 from small_models import FAMILIES, Pair, model_of, parameters_of, series_of
 
 import rarehmm as rh
-from rarehmm.points import Points
-from rarehmm.transitions import ExpandedMean
+from rarehmm.exact.batched import Points
+from rarehmm.model.coordinates import ExpandedMean
 
 CASES = {type(family).__name__: (family, {}) for family in (*FAMILIES, Pair())} | {
     "start": (rh.Gaussian(), {"start": np.array([0.2, 0.5, 0.3])}),

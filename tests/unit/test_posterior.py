@@ -9,11 +9,11 @@ import pytest
 from small_models import model_of
 
 import rarehmm as rh
-from rarehmm import arviz_adapter
-from rarehmm.arviz_adapter import arviz, effective_size, inference_data, r_hat, tail_index, write_netcdf
-from rarehmm.diagnostics import Check
-from rarehmm.mode import reordered
-from rarehmm.posterior import Draws, described, restored
+from rarehmm.posterior.posterior import Draws, described, restored
+from rarehmm.sampling import arviz_adapter
+from rarehmm.sampling.arviz_adapter import arviz, effective_size, inference_data, r_hat, tail_index, write_netcdf
+from rarehmm.sampling.diagnostics import Check
+from rarehmm.search.mode import reordered
 
 
 def posterior_of(family=None, K=3, chains=2, draws=50, **more):

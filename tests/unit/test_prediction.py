@@ -8,8 +8,8 @@ import pytest
 from small_models import FAMILIES, model_of, parameters_of, series_of
 
 import rarehmm as rh
-from rarehmm.posterior import Draws, in_order
-from rarehmm.prediction import (
+from rarehmm.posterior.posterior import Draws, in_order
+from rarehmm.posterior.prediction import (
     Ready,
     Stream,
     forecast,

@@ -11,23 +11,23 @@ from numba import typeof, types
 from small_models import Pair
 
 import rarehmm as rh
-from rarehmm.dispatch import compiled
-from rarehmm.dispatch.tags import tags
-from rarehmm.emissions import (
+from rarehmm.data.domains import REALS
+from rarehmm.emissions import families
+from rarehmm.engine.contracts.family import (
     Parameter,
     complete_score,
     constant,
     domains,
-    families,
     log_density,
     prepare,
     score,
     statistics,
     there,
 )
-from rarehmm.passes import densities, prepared
-from rarehmm.posterior import described, restored
-from rarehmm.series import REALS
+from rarehmm.engine.dispatch import compiled
+from rarehmm.engine.dispatch.tags import tags
+from rarehmm.exact.passes import densities, prepared
+from rarehmm.posterior.posterior import described, restored
 
 FAMILIES = {
     "two": rh.Product(rh.Gaussian(), rh.Categorical(3)),

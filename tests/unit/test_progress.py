@@ -6,7 +6,7 @@ import numpy as np
 from rich.console import Console
 
 import rarehmm as rh
-from rarehmm.progress import progress_line, silent
+from rarehmm.common.progress import progress_line, silent
 
 
 def series():

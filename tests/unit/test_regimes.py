@@ -5,8 +5,8 @@ import pytest
 from small_models import model_of
 
 import rarehmm as rh
-import rarehmm.regimes as module
-from rarehmm.regimes import apart, collapsed, judge_states, without
+import rarehmm.search.regimes as module
+from rarehmm.search.regimes import apart, collapsed, judge_states, without
 
 STICKY = np.array([[0.99, 0.005, 0.005], [0.005, 0.99, 0.005], [0.1, 0.1, 0.8]])
 

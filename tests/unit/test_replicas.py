@@ -6,8 +6,8 @@ from scipy.signal import lfilter
 from small_models import FAMILIES, model_of, parameters_of
 
 import rarehmm as rh
-from rarehmm.dispatch import JIT
-from rarehmm.replicas import check_replicas, measured, replica
+from rarehmm.engine.dispatch import JIT
+from rarehmm.posterior.predictive_checks import check_replicas, measured, replica
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: type(f).__name__)

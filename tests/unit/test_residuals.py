@@ -7,9 +7,10 @@ from scipy.stats import kstest
 from small_models import FAMILIES, model_of, parameters_of
 
 import rarehmm as rh
-from rarehmm.contract import integral
-from rarehmm.emissions import domains, families
-from rarehmm.residuals import Fit, check_residuals, pseudo_residuals
+from rarehmm.conformance.emission import integral
+from rarehmm.emissions import families
+from rarehmm.engine.contracts.family import domains
+from rarehmm.posterior.residuals import Fit, check_residuals, pseudo_residuals
 
 
 @pytest.mark.parametrize("family", [f() for f in families().values() if hasattr(f, "cdf")], ids=repr)

@@ -5,10 +5,11 @@ import pytest
 from small_models import model_of
 
 import rarehmm as rh
-from rarehmm import plots, selection
-from rarehmm.dispatch import JIT
-from rarehmm.regimes import Regime
-from rarehmm.selection import BLOCKS, FOLDS, block_of_each, held_out_densities
+from rarehmm import plots
+from rarehmm.engine.dispatch import JIT
+from rarehmm.search import selection
+from rarehmm.search.regimes import Regime
+from rarehmm.search.selection import BLOCKS, FOLDS, block_of_each, held_out_densities
 
 
 def rare_series(T=20_000, seed=0):

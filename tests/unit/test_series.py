@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from rarehmm import Series
-from rarehmm import series as module
+from rarehmm.data import series as module
 
 
 def test_arrays_of_one_and_of_several_columns():

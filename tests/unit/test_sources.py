@@ -20,11 +20,12 @@ import pytest
 import xarray as xr
 import zarr
 
-from rarehmm import ReadError, Series, open_source, plots, report
-from rarehmm.preparation import Logarithm
-from rarehmm.sources import combined, table
-from rarehmm.sources.combined import Joined, Times
-from rarehmm.sources.mapped import Mapped
+from rarehmm import ReadError, Series, open_source, plots
+from rarehmm.app.report import report
+from rarehmm.data.sources import combined, table
+from rarehmm.data.sources.combined import Joined, Times
+from rarehmm.data.sources.mapped import Mapped
+from rarehmm.data.transforms import Logarithm
 
 N, UNIT = 1000, 64
 TIMES = pd.date_range("2026-01-01", periods=N, freq="min")

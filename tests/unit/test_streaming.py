@@ -9,11 +9,13 @@ import pytest
 from small_models import FAMILIES, model_of, parameters_of, series_of
 
 import rarehmm as rh
-from rarehmm import checks, runs, streaming
-from rarehmm.events import COLUMNS, Events, event_table
-from rarehmm.prediction import state_probabilities
-from rarehmm.settings import Settings
-from rarehmm.streaming import check_out, collected, last_law, stretches_of_probabilities, written
+from rarehmm.app import runs
+from rarehmm.app.settings import Settings
+from rarehmm.common import checks
+from rarehmm.posterior import streaming
+from rarehmm.posterior.events import COLUMNS, Events, event_table
+from rarehmm.posterior.prediction import state_probabilities
+from rarehmm.posterior.streaming import check_out, collected, last_law, stretches_of_probabilities, written
 
 
 @pytest.fixture
@@ -184,7 +186,7 @@ def test_events_of_stretches_are_those_of_the_whole(seed):
 
 
 def test_a_long_event_is_looked_through_in_pieces(monkeypatch):
-    monkeypatch.setattr("rarehmm.events.STRETCH", 3)
+    monkeypatch.setattr("rarehmm.posterior.events.STRETCH", 3)
     y = np.array([0.0, 1, 2, 3, np.nan, 9, 2, 9, 0])
     table = event_table(rh.Series(y), np.ones((9, 1)), np.array([0]))
     assert (table["peak"].tolist(), table["peak_at"].tolist()) == ([9.0], [5])
@@ -255,7 +257,7 @@ def test_what_does_not_fit_is_refused_with_the_way_out(fitted, monkeypatch, tmp_
 
 def test_a_simulation_to_a_file_is_the_same(tmp_path, monkeypatch):
     """However long: a stretch at a time; and nothing is left under its name if it fails."""
-    monkeypatch.setattr("rarehmm.simulation.STRETCH", 100)
+    monkeypatch.setattr("rarehmm.model.simulation.STRETCH", 100)
     for family in (rh.Gaussian(), rh.Poisson()):
         model = model_of(family, 2)
         truth = parameters_of(np.random.default_rng(0), model)

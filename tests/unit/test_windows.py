@@ -8,8 +8,15 @@ from hypothesis import strategies as st
 from small_models import FAMILIES, SINGLE, Pair, model_of, parameters_of, series_of
 
 import rarehmm as rh
-from rarehmm.gradients import buffer_error, check_frozen, freeze, mean_square_error, window_gradients, window_sums
-from rarehmm.windows import Windows, suggested_buffer
+from rarehmm.windows.gradients import (
+    buffer_error,
+    check_frozen,
+    freeze,
+    mean_square_error,
+    window_gradients,
+    window_sums,
+)
+from rarehmm.windows.windows import Windows, suggested_buffer
 
 
 @given(st.lists(st.integers(5, 60), min_size=1, max_size=8), st.integers(1, 2))

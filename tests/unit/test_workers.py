@@ -8,12 +8,12 @@ import pytest
 from small_models import model_of
 
 import rarehmm as rh
-from rarehmm import workers
-from rarehmm.passes import log_posterior
-from rarehmm.sources import open_source
-from rarehmm.sources.lazy import Dask
-from rarehmm.sources.table import Source
-from rarehmm.workers import Item, gathered, on_workers, pieces_of, share, submit
+from rarehmm.data import workers
+from rarehmm.data.sources import open_source
+from rarehmm.data.sources.lazy import Dask
+from rarehmm.data.sources.table import Source
+from rarehmm.data.workers import Item, gathered, on_workers, pieces_of, share, submit
+from rarehmm.exact.passes import log_posterior
 
 T = 600
 Y = np.random.default_rng(0).normal(size=T)

@@ -2,11 +2,12 @@ r"""The design of the default sampler: windows are drawn by what their control v
 
 import numpy as np
 
-from rarehmm.designs import Design, design
-from rarehmm.gradients import Frozen, changes
-from rarehmm.mode import Mode
-from rarehmm.series import Array, Series
-from rarehmm.windows import Windows
+from rarehmm.common.arrays import Array
+from rarehmm.data.series import Series
+from rarehmm.engine.contracts.design import Design, design
+from rarehmm.search.mode import Mode
+from rarehmm.windows.gradients import Frozen, changes
+from rarehmm.windows.windows import Windows
 
 
 def pilot(

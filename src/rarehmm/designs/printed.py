@@ -6,10 +6,10 @@ weights degrade away from the mode; ``targeted`` is the safe form.
 
 import numpy as np
 
-from rarehmm.designs import Design, design
-from rarehmm.gradients import WindowSums
-from rarehmm.model import Model
-from rarehmm.series import Array
+from rarehmm.common.arrays import Array
+from rarehmm.engine.contracts.design import Design, design
+from rarehmm.model.model import Model
+from rarehmm.windows.gradients import WindowSums
 
 
 def printed(model: Model, theta: Array, sums: WindowSums, eta: float = 0.1, *, second_variance: bool = False) -> Design:

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from rarehmm.designs import Design, design
-from rarehmm.gradients import WindowSums
-from rarehmm.model import Model
-from rarehmm.series import Array
+from rarehmm.common.arrays import Array
+from rarehmm.engine.contracts.design import Design, design
+from rarehmm.model.model import Model
+from rarehmm.windows.gradients import WindowSums
 
 
 def single(model: Model, theta: Array, sums: WindowSums, eta: float = 0.1, *, printed: bool = False) -> Design:

@@ -6,10 +6,10 @@ theta has moved.  Counts do not, and it is they that reproduce the paper's table
 
 import numpy as np
 
-from rarehmm.designs import Design, design
-from rarehmm.gradients import WindowSums
-from rarehmm.model import Model
-from rarehmm.series import Array
+from rarehmm.common.arrays import Array
+from rarehmm.engine.contracts.design import Design, design
+from rarehmm.model.model import Model
+from rarehmm.windows.gradients import WindowSums
 
 
 def targeted(model: Model, theta: Array, sums: WindowSums, eta: float = 0.1) -> Design:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from rarehmm.designs import Design
-from rarehmm.windows import Windows
+from rarehmm.engine.contracts.design import Design
+from rarehmm.windows.windows import Windows
 
 
 def uniform(windows: Windows) -> Design:

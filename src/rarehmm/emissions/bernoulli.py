@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit, logit
 
-from rarehmm.dispatch import compiled
-from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
-from rarehmm.priors import Prior, best_log_odds, log_odds
-from rarehmm.series import Array, Domain, IntArray, below
+from rarehmm.common.arrays import Array, IntArray
+from rarehmm.data.domains import Domain, below
+from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.dispatch import compiled
+from rarehmm.model.priors import best_log_odds, log_odds
 
 
 class Bernoulli(NamedTuple):

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
-from rarehmm.dispatch import compiled
-from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
-from rarehmm.emissions.sized import Sized
-from rarehmm.lanes import tuple_of
-from rarehmm.priors import Normal, Prior, best_log_odds
-from rarehmm.series import Array, Domain, IntArray, Summary, below
+from rarehmm.common.arrays import Array, IntArray
+from rarehmm.data.domains import Domain, below
+from rarehmm.data.summaries import Summary
+from rarehmm.emissions._sized import Sized
+from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.dispatch import compiled
+from rarehmm.engine.lanes import tuple_of
+from rarehmm.model.priors import Normal, best_log_odds
 
 MANY = 64  # categories that are taken for a mistake unless asked for
 

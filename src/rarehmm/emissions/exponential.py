@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rarehmm.dispatch import compiled
-from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
+from rarehmm.common.arrays import Array, IntArray
+from rarehmm.data.domains import POSITIVE, Domain
 from rarehmm.emissions.gamma import GammaEmission
-from rarehmm.priors import Prior, best_variance, draw_variance, level
-from rarehmm.series import POSITIVE, Array, Domain, IntArray
+from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.dispatch import compiled
+from rarehmm.model.priors import best_variance, draw_variance, level
 
 
 class Exponential(NamedTuple):

@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import betainc, gammaln
 
-from rarehmm.dispatch import compiled, inner
-from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
+from rarehmm.common.arrays import Array, IntArray
+from rarehmm.data.domains import COUNTS, Domain
 from rarehmm.emissions.gamma import best_shape
 from rarehmm.emissions.negative_binomial import best_count
-from rarehmm.priors import Prior, evenness_of_counts, mean_and_variance, pinned, rate
-from rarehmm.series import COUNTS, Array, Domain, IntArray
+from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.dispatch import compiled, inner
+from rarehmm.model.priors import evenness_of_counts, mean_and_variance, pinned, rate
 
 
 class FreeNegativeBinomial(NamedTuple):

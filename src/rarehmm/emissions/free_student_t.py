@@ -6,12 +6,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import stdtr
 
-from rarehmm.dispatch import compiled, inner
-from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
-from rarehmm.emissions.gamma import best_shape, log_minus_digamma
+from rarehmm.common.arrays import Array, IntArray
+from rarehmm.data.domains import REALS, Domain
+from rarehmm.emissions.gamma import best_shape
 from rarehmm.emissions.student_t import StudentT
-from rarehmm.priors import Gamma, Prior, bare, location, mean_and_variance, pinned, squared_scale
-from rarehmm.series import REALS, Array, Domain, IntArray
+from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.dispatch import compiled, inner
+from rarehmm.engine.special import log_minus_digamma
+from rarehmm.model.priors import Gamma, bare, location, mean_and_variance, pinned, squared_scale
 
 
 class FreeStudentT(NamedTuple):

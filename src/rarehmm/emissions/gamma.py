@@ -6,21 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import digamma, gammainc, polygamma
 
-from rarehmm.dispatch import compiled, inner
-from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
+from rarehmm.common.arrays import Array, IntArray
+from rarehmm.data.domains import POSITIVE, Domain
 from rarehmm.emissions.log_normal import LogNormal
-from rarehmm.priors import (
-    Gamma,
-    Prior,
-    bare,
-    best_variance,
-    check_conjugate,
-    evenness,
-    level,
-    mean_and_variance,
-    pinned,
-)
-from rarehmm.series import POSITIVE, Array, Domain, IntArray
+from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.dispatch import compiled
+from rarehmm.engine.special import log_minus_digamma
+from rarehmm.model.priors import Gamma, bare, best_variance, check_conjugate, evenness, level, mean_and_variance, pinned
 
 
 class GammaEmission(NamedTuple):
@@ -84,18 +76,6 @@ def best_shape(start: Array, count: Array, total: Array, prior: Prior) -> Array:
             curvature = count * (1 / x - polygamma(1, x)) - a / x**2
             x = x / np.clip(1 + slope / (x * curvature), 0.1, 10.0)
     return np.asarray(x)
-
-
-@inner
-def log_minus_digamma(x: float) -> float:
-    r""":math:`\log x - \psi(x)` by the recurrence up to 8 and the asymptotic series beyond."""
-    total = math.log(x)
-    while x < 8.0:
-        total += 1.0 / x
-        x += 1.0
-    q = 1.0 / (x * x)
-    series = q * (1 / 12 - q * (1 / 120 - q * (1 / 252 - q * (1 / 240 - q * (1 / 132 - q * 691 / 32760)))))
-    return total - math.log(x) + 0.5 / x + series
 
 
 @compiled(prepare, GammaEmission)

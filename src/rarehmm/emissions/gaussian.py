@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from rarehmm.dispatch import compiled
-from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
+from rarehmm.common.arrays import Array, IntArray
+from rarehmm.data.domains import REALS, Domain
 from rarehmm.emissions.student_t import StudentT
-from rarehmm.priors import (
-    Prior,
+from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.dispatch import compiled
+from rarehmm.model.priors import (
     best_mean,
     best_variance,
     draw_mean,
@@ -19,7 +20,6 @@ from rarehmm.priors import (
     mean_and_variance,
     squared_scale,
 )
-from rarehmm.series import REALS, Array, Domain, IntArray
 
 
 class Gaussian(NamedTuple):

@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, softmax
 
-from rarehmm.dispatch import compiled, inner
-from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
+from rarehmm.common.arrays import Array, IntArray
+from rarehmm.data.domains import REALS, Domain
+from rarehmm.emissions._sized import Sized
 from rarehmm.emissions.free_student_t import FreeStudentT
-from rarehmm.emissions.sized import Sized
-from rarehmm.lanes import tuple_of
-from rarehmm.priors import (
+from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.dispatch import compiled, inner
+from rarehmm.engine.lanes import tuple_of
+from rarehmm.model.priors import (
     Gamma,
     Normal,
-    Prior,
     bare,
     best_log_odds,
     best_variance,
@@ -26,7 +27,6 @@ from rarehmm.priors import (
     pinned,
     squared_scale,
 )
-from rarehmm.series import REALS, Array, Domain, IntArray
 
 
 class GaussianMixture(Sized):

@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from rarehmm.dispatch import compiled
-from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
+from rarehmm.common.arrays import Array, IntArray
+from rarehmm.data.domains import POSITIVE, Domain
+from rarehmm.data.summaries import LARGEST
 from rarehmm.emissions.gaussian import Gaussian
-from rarehmm.priors import Prior, log_location, log_squared_scale, mean_and_variance
-from rarehmm.series import LARGEST, POSITIVE, Array, Domain, IntArray
+from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.dispatch import compiled
+from rarehmm.model.priors import log_location, log_squared_scale, mean_and_variance
 
 
 class LogNormal(NamedTuple):

@@ -15,9 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from rarehmm.dispatch import compiled, inner, specialise
-from rarehmm.emissions import (
+from rarehmm.common.arrays import Array, IntArray
+from rarehmm.data.domains import REALS, Domain
+from rarehmm.emissions._missing_columns import of_columns
+from rarehmm.emissions._sized import Sized
+from rarehmm.engine.contracts.family import (
     Parameter,
+    Prior,
     add_statistics,
     complete_score,
     log_density,
@@ -26,11 +30,9 @@ from rarehmm.emissions import (
     statistics,
     summed_score,
 )
-from rarehmm.emissions.sized import Sized
-from rarehmm.lanes import LANES, any_lane, blank, load_columns, row, splat, store
-from rarehmm.margins import of_columns
-from rarehmm.priors import (
-    Prior,
+from rarehmm.engine.dispatch import compiled, inner, specialise
+from rarehmm.engine.lanes import LANES, any_lane, blank, load_columns, row, splat, store
+from rarehmm.model.priors import (
     best_variance,
     draw_variance,
     location,
@@ -40,7 +42,6 @@ from rarehmm.priors import (
     squared_residual,
     squared_scale,
 )
-from rarehmm.series import REALS, Array, Domain, IntArray
 
 
 class MultivariateGaussian(Sized):

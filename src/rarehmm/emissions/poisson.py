@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import gammaln, pdtr
 
-from rarehmm.dispatch import compiled
-from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
+from rarehmm.common.arrays import Array, IntArray
+from rarehmm.data.domains import COUNTS, Domain
 from rarehmm.emissions.negative_binomial import NegativeBinomial
-from rarehmm.priors import Prior, best_rate, draw_rate, rate
-from rarehmm.series import COUNTS, Array, Domain, IntArray
+from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.dispatch import compiled
+from rarehmm.model.priors import best_rate, draw_rate, rate
 
 
 class Poisson(NamedTuple):

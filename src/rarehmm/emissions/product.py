@@ -12,10 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rarehmm.dispatch import compiled, inner, provides
-from rarehmm.emissions import (
+from rarehmm.common.arrays import Array, IntArray
+from rarehmm.data.domains import Domain
+from rarehmm.emissions._sized import Sized
+from rarehmm.engine.contracts.family import (
     Family,
     Parameter,
+    Prior,
     check_family,
     columns,
     complete_score,
@@ -26,10 +29,8 @@ from rarehmm.emissions import (
     score,
     statistics,
 )
-from rarehmm.emissions.sized import Sized
-from rarehmm.lanes import tuple_of
-from rarehmm.priors import Prior
-from rarehmm.series import Array, Domain, IntArray
+from rarehmm.engine.dispatch import compiled, inner, provides
+from rarehmm.engine.lanes import tuple_of
 
 Labelled = tuple[str | None, Any]  # a part with the label it was given, if any
 

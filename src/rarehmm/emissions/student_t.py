@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import stdtr
 
-from rarehmm.dispatch import compiled
-from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
-from rarehmm.priors import Prior, best_mean, best_variance, location, mean_and_variance, squared_scale
-from rarehmm.series import REALS, Array, Domain, IntArray
+from rarehmm.common.arrays import Array, IntArray
+from rarehmm.data.domains import REALS, Domain
+from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.dispatch import compiled
+from rarehmm.model.priors import best_mean, best_variance, location, mean_and_variance, squared_scale
 
 
 class StudentT(NamedTuple):

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import i0e, i1e
 
-from rarehmm.dispatch import compiled, inner
-from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
-from rarehmm.priors import Prior, best_natural, concentration
-from rarehmm.series import ANGLES, Array, Domain, IntArray
+from rarehmm.common.arrays import Array, IntArray
+from rarehmm.data.domains import ANGLES, Domain
+from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.dispatch import compiled, inner
+from rarehmm.model.priors import best_natural, concentration
 
 
 class VonMises(NamedTuple):

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit, gammaln, logit, pdtr
 
-from rarehmm.dispatch import compiled
-from rarehmm.emissions import Parameter, complete_score, log_density, prepare, score, statistics
-from rarehmm.priors import Normal, Prior, best_log_odds, best_rate, rate
-from rarehmm.series import COUNTS, Array, Domain, IntArray
+from rarehmm.common.arrays import Array, IntArray
+from rarehmm.data.domains import COUNTS, Domain
+from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.dispatch import compiled
+from rarehmm.model.priors import Normal, best_log_odds, best_rate, rate
 
 
 class ZeroInflatedPoisson(NamedTuple):

@@ -9,22 +9,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rarehmm.chains import run
-from rarehmm.designs import Design
+from rarehmm.common.arrays import Array, IntArray
+from rarehmm.data.series import Series
 from rarehmm.designs.printed import printed
 from rarehmm.designs.targeted import targeted
 from rarehmm.designs.uniform import uniform
 from rarehmm.emissions.gaussian import Gaussian
-from rarehmm.labels import from_labels, kmeans_labels, label_sums
-from rarehmm.model import Model, Parameters, paper_priors
+from rarehmm.engine.contracts.design import Design
+from rarehmm.engine.contracts.sampler import DivergedError
+from rarehmm.model.coordinates import ExpandedMean
+from rarehmm.model.model import Model, Parameters, paper_priors
+from rarehmm.model.simulation import simulate
+from rarehmm.model.stationary import from_paper
 from rarehmm.plots import COLOURS
-from rarehmm.pool import Pool
-from rarehmm.samplers import DivergedError
 from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
-from rarehmm.series import Array, IntArray, Series
-from rarehmm.simulation import simulate
-from rarehmm.transitions import ExpandedMean, from_paper
-from rarehmm.windows import Windows
+from rarehmm.sampling.chains import run
+from rarehmm.search.labels import from_labels, kmeans_labels
+from rarehmm.windows.label_sums import label_sums
+from rarehmm.windows.pool import Pool
+from rarehmm.windows.windows import Windows
 
 EPSILON = 1e-6  # the paper's step
 HALF_WIDTH, BUFFER, WINDOWS = 2, 5, 10  # L, B, S of section 4.1

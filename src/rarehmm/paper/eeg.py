@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rarehmm.series import Array, IntArray
+from rarehmm.common.arrays import Array, IntArray
 
 TRAIN, TEST = (2, 4, 5), (6, 7, 8)  # six people at 200 Hz, a million samples each
 STEP = 0.01  # microvolt: the recorder's step

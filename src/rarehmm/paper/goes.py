@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.io import netcdf_file
 
-from rarehmm.preparation import baseline
-from rarehmm.series import Array, BoolArray, IntArray
+from rarehmm.common.arrays import Array, BoolArray, IntArray
+from rarehmm.data.transforms import baseline
 
 Times = npt.NDArray[np.datetime64]  # by the minute
 

@@ -4,18 +4,19 @@ from typing import Any
 
 import numpy as np
 
-from rarehmm.designs import Design
+from rarehmm.common.arrays import Array
 from rarehmm.designs.printed import printed
 from rarehmm.designs.single import single
 from rarehmm.designs.targeted import targeted
 from rarehmm.designs.uniform import uniform
-from rarehmm.gradients import mean_square_error, window_gradients
-from rarehmm.labels import from_labels, kmeans_labels, label_sums
+from rarehmm.engine.contracts.design import Design
 from rarehmm.paper import Outcome, Settings, Table
 from rarehmm.paper.common import BUFFER, SINGLE_RARE, figure, paper_model, simulated
 from rarehmm.plots import COLOURS
-from rarehmm.series import Array
-from rarehmm.windows import Windows
+from rarehmm.search.labels import from_labels, kmeans_labels
+from rarehmm.windows.gradients import mean_square_error, window_gradients
+from rarehmm.windows.label_sums import label_sums
+from rarehmm.windows.windows import Windows
 
 TITLE = "Section 4.6: errors of the gradient of the rare mean"
 MINUTES = 1

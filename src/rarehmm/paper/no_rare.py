@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from rarehmm.common.arrays import Array
 from rarehmm.paper import Outcome, Settings, Table
 from rarehmm.paper.common import BUFFER, HALF_WIDTH, NO_RARE, SINGLE_RARE, designs, paper_model, simulated
 from rarehmm.paper.synthetic import Case, arrival, compare, draw, numbers
-from rarehmm.series import Array
-from rarehmm.windows import Windows
+from rarehmm.windows.windows import Windows
 
 TITLE = "Section 4.3: no rare state"
 MINUTES = 3

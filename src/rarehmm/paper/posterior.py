@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import gaussian_kde, norm
 
-from rarehmm.exact import gibbs, langevin
-from rarehmm.model import Parameters
+from rarehmm.common.arrays import Array
+from rarehmm.data.series import Series
+from rarehmm.model.model import Parameters
 from rarehmm.paper import Outcome, Settings, Table
 from rarehmm.paper.common import (
     BUFFER,
@@ -24,11 +25,11 @@ from rarehmm.paper.common import (
     simulated,
 )
 from rarehmm.plots import COLOURS
-from rarehmm.pool import Pool
-from rarehmm.posterior import in_order
+from rarehmm.posterior.posterior import in_order
 from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
-from rarehmm.series import Array, Series
-from rarehmm.windows import Windows
+from rarehmm.sampling.exact import gibbs, langevin
+from rarehmm.windows.pool import Pool
+from rarehmm.windows.windows import Windows
 
 TITLE = "Section 4.5: the posterior beside methods that use all data"
 MINUTES = 2

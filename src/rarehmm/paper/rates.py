@@ -6,19 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from rarehmm.chains import gradient_estimates
+from rarehmm.common.arrays import Array
+from rarehmm.data.series import Series
 from rarehmm.designs.uniform import uniform
 from rarehmm.emissions.gaussian import Gaussian
-from rarehmm.gradients import mean_square_error, window_gradients
-from rarehmm.model import Model, paper_priors
+from rarehmm.exact.passes import log_posterior
+from rarehmm.model.model import Model, paper_priors
+from rarehmm.model.simulation import simulate
 from rarehmm.paper import Outcome, Settings, Table
 from rarehmm.paper.common import figure
-from rarehmm.passes import log_posterior
 from rarehmm.plots import COLOURS
-from rarehmm.pool import Pool
-from rarehmm.series import Array, Series
-from rarehmm.simulation import simulate
-from rarehmm.windows import Windows
+from rarehmm.sampling.chains import gradient_estimates
+from rarehmm.windows.gradients import mean_square_error, window_gradients
+from rarehmm.windows.pool import Pool
+from rarehmm.windows.windows import Windows
 
 TITLE = "Appendix B: bias, error and cost of gradient estimates"
 MINUTES = 1

@@ -5,18 +5,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rarehmm.designs import Design
-from rarehmm.em import Climb, climb
-from rarehmm.gradients import mean_square_error, window_sums
-from rarehmm.model import Model, Parameters
+from rarehmm.common.arrays import Array, BoolArray
+from rarehmm.data.series import Series
+from rarehmm.engine.contracts.design import Design
+from rarehmm.exact.em import Climb, climb
+from rarehmm.model.model import Model, Parameters
+from rarehmm.model.simulation import simulate
 from rarehmm.paper import Settings, Table
 from rarehmm.paper.common import COLOUR, NAMES, Parts, chain, designs, kept, paper_model, random_starts
-from rarehmm.pool import Pool
-from rarehmm.posterior import Draws, in_order
-from rarehmm.prediction import held_out
-from rarehmm.series import Array, BoolArray, Series
-from rarehmm.simulation import simulate
-from rarehmm.windows import Windows
+from rarehmm.posterior.posterior import Draws, in_order
+from rarehmm.posterior.prediction import held_out
+from rarehmm.windows.gradients import mean_square_error, window_sums
+from rarehmm.windows.pool import Pool
+from rarehmm.windows.windows import Windows
 
 STATES, KEPT = 4, 100  # K, and draws kept of each chain
 SHOWN = (KEPT * 4 // 5, KEPT * 9 // 10, KEPT)  # draws 4000, 4500 and 5000 of 5000, as counted among those kept

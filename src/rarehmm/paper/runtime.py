@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from rarehmm.common.arrays import Array
+from rarehmm.data.series import Series
 from rarehmm.designs.targeted import targeted
 from rarehmm.designs.uniform import uniform
-from rarehmm.labels import from_labels, kmeans_labels, label_sums
-from rarehmm.model import Model
+from rarehmm.model.model import Model
 from rarehmm.paper import Outcome, Settings, Table
 from rarehmm.paper.common import (
     BUFFER,
@@ -23,9 +24,10 @@ from rarehmm.paper.common import (
     paper_model,
     simulated,
 )
-from rarehmm.pool import Pool
-from rarehmm.series import Array, Series
-from rarehmm.windows import Windows
+from rarehmm.search.labels import from_labels, kmeans_labels
+from rarehmm.windows.label_sums import label_sums
+from rarehmm.windows.pool import Pool
+from rarehmm.windows.windows import Windows
 
 TITLE = "Section 4.4: run times"
 MINUTES = 1

@@ -4,14 +4,15 @@ from typing import Any
 
 import numpy as np
 
-from rarehmm.model import Model
+from rarehmm.common.arrays import Array
+from rarehmm.data.series import Series
+from rarehmm.model.model import Model
 from rarehmm.paper import Outcome, Settings
 from rarehmm.paper.common import EPSILON, figure
 from rarehmm.paper.eeg import SHARE, TEST, TRAIN, load, spikes, transform
 from rarehmm.paper.real import Comparison, Study, compare, draw_curves
-from rarehmm.posterior import Draws
-from rarehmm.prediction import sequence_densities, state_densities
-from rarehmm.series import Array, Series
+from rarehmm.posterior.posterior import Draws
+from rarehmm.posterior.prediction import sequence_densities, state_densities
 
 TITLE = "Section 5.2: sleep cycles"
 MINUTES = 1

@@ -4,13 +4,14 @@ from typing import Any
 
 import numpy as np
 
+from rarehmm.common.arrays import Array
+from rarehmm.data.series import Series
+from rarehmm.data.transforms import baseline
 from rarehmm.paper import Outcome, Settings
 from rarehmm.paper.common import BUFFER, COLOUR, EPSILON, HALF_WIDTH, NAMES, WINDOWS, figure
 from rarehmm.paper.goes import crossings, load_g16, paper_knots
 from rarehmm.paper.real import KEPT, SHOWN, Comparison, Study, compare, draw_curves, predicted
-from rarehmm.prediction import sequence_densities
-from rarehmm.preparation import baseline
-from rarehmm.series import Array, Series
+from rarehmm.posterior.prediction import sequence_densities
 
 TITLE = "Section 5.1: solar flares"
 MINUTES = 1

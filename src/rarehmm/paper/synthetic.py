@@ -4,8 +4,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rarehmm.designs import Design
-from rarehmm.model import Model
+from rarehmm.common.arrays import Array
+from rarehmm.engine.contracts.design import Design
+from rarehmm.model.model import Model
+from rarehmm.model.stationary import stationary
 from rarehmm.paper import Settings, Table
 from rarehmm.paper.common import (
     BUFFER,
@@ -22,12 +24,10 @@ from rarehmm.paper.common import (
     random_starts,
     simulated,
 )
-from rarehmm.pool import Pool
-from rarehmm.posterior import Draws, in_order
-from rarehmm.prediction import held_out, held_out_so_far, state_densities
-from rarehmm.series import Array
-from rarehmm.transitions import stationary
-from rarehmm.windows import Windows
+from rarehmm.posterior.posterior import Draws, in_order
+from rarehmm.posterior.prediction import held_out, held_out_so_far, state_densities
+from rarehmm.windows.pool import Pool
+from rarehmm.windows.windows import Windows
 
 
 class Size(NamedTuple):

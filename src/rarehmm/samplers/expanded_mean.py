@@ -3,9 +3,9 @@
 import math
 from typing import Any, NamedTuple
 
-from rarehmm.dispatch import compiled
-from rarehmm.samplers import check_setting, step
-from rarehmm.series import Array
+from rarehmm.common.arrays import Array
+from rarehmm.engine.contracts.sampler import check_setting, step
+from rarehmm.engine.dispatch import compiled
 
 
 class ExpandedMeanSgld(NamedTuple):

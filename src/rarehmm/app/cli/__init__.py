@@ -1,0 +1,6 @@
+"""The command line: demo, fit, resume, events, forecast, report, simulate, watch, reproduce, warm-up, cache clear."""
+
+from rarehmm.app.cli import kernels, reproducing, running, watching
+from rarehmm.app.cli.app import app, main
+
+__all__ = ["app", "kernels", "main", "reproducing", "running", "watching"]

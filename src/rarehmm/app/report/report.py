@@ -1,0 +1,269 @@
+"""The report: one HTML file with everything in it, that asks nothing of the network."""
+
+import base64
+import importlib.resources
+import io
+import json
+import re
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rarehmm import plots
+from rarehmm.common.arrays import Array, IntArray
+from rarehmm.data.series import Series
+from rarehmm.estimator import RareHMM
+from rarehmm.posterior.prediction import Forecast
+from rarehmm.posterior.residuals import Fit
+from rarehmm.sampling.diagnostics import Check
+
+POINTS = 1_000_000  # of a longer series, extremes of bins are kept
+ANCHORS = 2_000  # times that are kept: those between lie on a line
+LISTED = 500  # events that are listed
+MISSING = 65535
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+
+
+class Overview:
+    """What is shown of a series of T observations, which are added in order of time: all of them, or the smallest and
+    the largest of each bin of a long one."""
+
+    def __init__(self, T: int) -> None:
+        self.size = 1 if T <= POINTS else -(-2 * T // POINTS)
+        self.step = max(1.0, self.size / 2)  # observations that a row stands for
+        self.kept: list[Array] = []
+        self.rest = np.empty((0, 3))  # of a bin that is not full yet
+
+    def add(self, y: Array, rare: Array, states: IntArray) -> None:
+        """Observations (n,), the probability of the rare states, and the most probable state."""
+        rows = np.concatenate([self.rest, np.column_stack([y, rare, states])])
+        full = len(rows) // self.size * self.size
+        self.kept.append(rows[:full] if self.size == 1 else extremes(rows[:full], self.size))
+        self.rest = rows[full:]
+
+    def shown(self) -> Array:
+        """Rows (n, 3) of what was added; of a bin, the largest probability."""
+        last = [extremes(self.rest, len(self.rest))] if len(self.rest) else []
+        return np.concatenate(self.kept + last)
+
+
+def extremes(rows: Array, size: int) -> Array:
+    """Rows (2 n, 3) with the smallest and the largest value of n bins, in order of time."""
+    bins = rows.reshape(-1, size, 3)
+    y = bins[..., 0]
+    y = np.where(np.isnan(y).all(1, keepdims=True), 0.0, y)
+    both = np.sort(np.column_stack([np.nanargmin(y, 1), np.nanargmax(y, 1)]), axis=1)  # (n, 2)
+    out = np.take_along_axis(bins, both[..., None], axis=1)
+    out[..., 1] = bins[..., 1].max(1, keepdims=True)
+    return np.asarray(out.reshape(-1, 3))
+
+
+class Content(NamedTuple):
+    """What a report tells of: a fit, its series (T, D), what is shown of it, and events in rows [first, last)."""
+
+    title: str
+    hmm: RareHMM
+    series: Series
+    overview: Overview
+    events: Any
+    rows: list[tuple[int, int]]
+    forecast: Forecast
+    fit: Fit
+    settings: dict[str, str]
+
+
+def report(content: Content) -> str:
+    """The page."""
+    hmm = content.hmm
+    parts = [
+        head(content),
+        viewer(content),
+        event_list(content),
+        states(content),
+        pictures(content),
+        section("Is the posterior to be trusted?", checks_table(hmm.posterior_.checks)),
+        section("Is the model right for this series?", paragraph(str(content.fit)) + checks_table(content.fit.checks)),
+        section("How it was made", settings_list(content.settings)),
+    ]
+    files = importlib.resources.files("rarehmm.app.report") / "page"
+    style, script = ((files / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
+    data = json.dumps(page_data(content)).replace("</", "<\\/")
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(content.title)}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}"><link rel="icon" href="data:,">'
+        f"<style>\n{style}</style></head>\n<body>\n{''.join(parts)}"
+        f'<script type="application/json" id="data">{data}</script>\n<script>\n{script}</script>\n</body></html>\n'
+    )
+
+
+# ---------------------------------------------------------------- text
+def head(content: Content) -> str:
+    hmm, series = content.hmm, content.series
+    posterior = hmm.posterior_
+    good = all(c.good for c in posterior.checks)
+    rare = ", ".join(map(str, hmm.rare_states_)) or "none"
+    what = (
+        f"{len(series):,} observations, {series.n_missing:,} of them missing; {posterior.model.n_states} states with "
+        f"{posterior.model.name} emissions; rare states: {rare}; {len(content.events):,} events. "
+        f"Posterior by {posterior.method}: {'; '.join(posterior.why)}."
+    )
+    return (
+        f"<header><h1>{escape(content.title)}</h1>{paragraph(what, 'soft')}"
+        f"{verdict(good, hmm.verdict_)}{verdict(content.fit.good, str(content.fit))}</header>"
+    )
+
+
+def verdict(good: bool, words: str) -> str:
+    return f'<div class="verdict {"" if good else "bad"}"><strong>{escape(words)}</strong></div>'
+
+
+def section(title: str, body: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>{body}</section>\n"
+
+
+def paragraph(text: str, kind: str = "") -> str:
+    return f'<p class="{kind}">{escape(text)}</p>'
+
+
+def table(header: list[str], rows: list[list[str]], kinds: list[str] | None = None, text: tuple[int, ...] = ()) -> str:
+    """Cells are HTML already; ``text`` columns are set to the left, ``kinds`` are classes of rows."""
+    cls = ['class="text"' if i in text else "" for i in range(len(header))]
+    top = "".join(f'<th scope="col" {c}>{escape(name)}</th>' for name, c in zip(header, cls, strict=True))
+    body = ""
+    for number, row in enumerate(rows):
+        cells = "".join(f"<td {c}>{cell}</td>" for cell, c in zip(row, cls, strict=True))
+        body += f'<tr class="{kinds[number] if kinds else ""}">{cells}</tr>'
+    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def swatch(k: int) -> str:
+    return f'<span class="swatch" style="background:{plots.colour(k)}"></span>'
+
+
+def states(content: Content) -> str:
+    """Each state: what it is, and its parameters with 90 % intervals."""
+    posterior = content.hmm.posterior_
+    names = [p.name for p in posterior.model.family.parameters] + ["occupancy", "sojourn", "return_time"]
+    rows = []
+    for r in content.hmm.regimes_:
+        intervals = [posterior.interval(name, r.state) for name in names]
+        cells = [f"{mean:.4g}<br><span class='soft'>{low:.4g} to {high:.4g}</span>" for mean, low, high in intervals]
+        rows.append([f"{swatch(r.state)}{r.state}", escape(r.kind), *cells, escape(r.words)])
+    header = ["state", "what it is", *(name.replace("_", " ") for name in names), "why"]
+    return section("The states", table(header, rows, text=(1, len(header) - 1)) +
+                   paragraph("Means of the posterior, and underneath the central 90 %.", "soft"))  # fmt: skip
+
+
+def checks_table(checks: list[Check]) -> str:
+    rows = [["good" if c.good else "bad", escape(c.name), f"{c.value:.3g}", escape(c.words)] for c in checks]
+    kinds = ["good-row" if c.good else "bad-row" for c in checks]
+    return table(["", "check", "value", "what it means"], rows, kinds, text=(0, 1, 3))
+
+
+def settings_list(settings: dict[str, str]) -> str:
+    return "<dl>" + "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in settings.items()) + "</dl>"
+
+
+# ---------------------------------------------------------------- the series
+def viewer(content: Content) -> str:
+    buttons = (("in", "Zoom in"), ("out", "Zoom out"), ("back", "Back"), ("on", "On"), ("all", "Whole series"))
+    tools = "".join(f'<button id="go-{name}" type="button">{words}</button>' for name, words in buttons)
+    names = "".join(f"{swatch(k)}state {k}&ensp;" for k in range(content.hmm.posterior_.model.n_states))
+    return section(
+        "The series",
+        f'<nav class="tools" aria-label="zoom">{tools}<span class="soft">{names}</span></nav>'
+        '<canvas id="series" tabindex="0" role="img" aria-label="The series with its rare events marked. Arrow keys '
+        'move and zoom, 0 shows all of it."></canvas>'
+        '<canvas id="states" role="img" aria-label="Probability of the rare states, and the most probable state as a '
+        'colour"></canvas><p class="soft no-print">Wheel or pinch to zoom, drag to move, double click for all of it; '
+        "by keyboard: arrows, + and -, 0.</p>",
+    )
+
+
+def event_list(content: Content) -> str:
+    events = content.events
+    if len(events) == 0:
+        return section("Rare events", paragraph("None.", "soft"))
+    longest = events["duration"].to_numpy().argsort()[::-1][:LISTED]
+    rows = []
+    order = np.sort(longest)
+    for i, e in zip(order, events.iloc[order].itertuples(), strict=True):
+        button = f'<button class="event" type="button" data-event="{i}">{escape(str(e.start))}</button>'
+        state = f"{swatch(e.state)}{e.state}"
+        rows.append([button, escape(str(e.end)), f"{e.duration:,}", f"{e.peak:.5g}", state, f"{e.probability:.3f}"])
+    words = "A click on an event shows it above."
+    if len(events) > LISTED:
+        words += f" The {LISTED} longest of {len(events):,} are listed; events.csv has all."
+    header = ["start", "end", "duration", "peak", "state", "probability"]
+    return section("Rare events", paragraph(words, "soft no-print") +
+                   f'<div class="events">{table(header, rows, text=(0, 1))}</div>')  # fmt: skip
+
+
+def page_data(content: Content) -> dict[str, Any]:
+    """What the script of the page draws: values in 65,535 steps, most probable states, probability of the rare ones."""
+    y, rare, states = content.overview.shown().T
+    low, high = float(np.nanmin(y)), float(np.nanmax(y))
+    levels = np.round(65534 * (y - low) / max(high - low, 1e-300))
+    values = np.where(np.isnan(levels), MISSING, np.nan_to_num(levels)).astype("<u2")
+    times, dates = anchors(content.series)
+    return {
+        "values": packed(values),
+        "states": packed(states.astype(np.uint8)),
+        "rare": packed(np.round(255 * np.clip(rare, 0, 1)).astype(np.uint8)),
+        "low": low,
+        "high": high,
+        "step": content.overview.step,
+        "times": times,
+        "dates": dates,
+        "colours": [plots.colour(k) for k in range(content.hmm.posterior_.model.n_states)],
+        "events": [[first, last - 1] for first, last in content.rows],
+    }
+
+
+def packed(values: Any) -> str:
+    return base64.b64encode(values.tobytes()).decode()
+
+
+def anchors(series: Series) -> tuple[list[list[float]] | None, bool]:
+    """Rows and their times, milliseconds if they are dates, so many that a line between them will do."""
+    index = series.index
+    if index is None or isinstance(index, list):
+        return None, False
+    rows = np.unique(np.linspace(0, len(series) - 1, ANCHORS).astype(int))
+    dates = hasattr(index[:1], "tz")
+    if not dates and index.dtype.kind not in "iuf":
+        return None, False
+    times = index[rows]
+    numbers = times.as_unit("ms").asi8 if dates else times.to_numpy()
+    return [[int(r), float(t)] for r, t in zip(rows, numbers, strict=True)], dates
+
+
+# ---------------------------------------------------------------- pictures
+def pictures(content: Content) -> str:
+    posterior = content.hmm.posterior_
+    first = posterior.model.family.parameters[0].name
+    densities = [svg(plots.plot_density(posterior, name)[0].figure) for name in (first, "occupancy", "sojourn")]
+    ahead = (
+        "P(rare event within so many steps) from the end of the series on, averaged over the posterior, with a 90 % "
+        f"band: {content.forecast.event[-1]:.3g} within {len(content.forecast.event)}."
+    )
+    return (
+        section("Posterior densities", "".join(densities))
+        + section("Transitions", svg(plots.plot_transitions(posterior).figure))
+        + section("Forecast", paragraph(ahead) + svg(plots.plot_forecast(content.forecast).figure))
+    )
+
+
+def svg(figure: Any) -> str:
+    """A figure as SVG in the page, in its colours: black is whatever the text is."""
+    import matplotlib as mpl
+
+    file = io.StringIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": str(id(figure)), "font.family": "sans-serif"}):
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    text = file.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"(fill|stroke): (#000000|#404040|#666666)", r"\1: currentColor", text)
+    return f"<figure>{re.sub(r'<metadata>.*?</metadata>', '', text, flags=re.DOTALL)}</figure>"

@@ -1,6 +1,0 @@
-"""The command line: demo, fit, resume, events, forecast, report, simulate, watch, reproduce, warm-up, cache clear."""
-
-from rarehmm.cli import kernels, reproducing, running, watching
-from rarehmm.cli.app import app, main
-
-__all__ = ["app", "kernels", "main", "reproducing", "running", "watching"]

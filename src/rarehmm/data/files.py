@@ -1,0 +1,214 @@
+"""Series from files: CSV (also gzipped), npy, npz and netCDF, by the names of their columns.  Nothing is executed.
+
+Every reader gives a pandas DataFrame of the columns asked for, indexed by time where the file has one.  Parquet, Zarr
+and large npy files stay where they are: ``open_files``.
+"""
+
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rarehmm.data.sources import is_path, open_source
+from rarehmm.data.sources.checks import chosen, existing, opening
+from rarehmm.data.sources.combined import Times
+from rarehmm.data.sources.table import Source
+
+READ = "CSV (.csv, .csv.gz, .txt, .tsv), .npy, .npz, netCDF (.nc), .parquet and .zarr"
+LARGE = 64 << 20  # bytes of an .npy file that is not read into memory
+
+
+def open_files(paths: Sequence[str], columns: Sequence[str] = (), time: str | None = None) -> pd.DataFrame | Source:
+    """The ``columns`` of files that follow each other in time: as a source if they can stay where they are."""
+    for path in paths:
+        existing(Path(path))
+    stays = [is_path(path) for path in paths]
+    if any(stays) and not all(stays):
+        raise ValueError(f"{', '.join(paths)} are of kinds that cannot be joined; give files of one kind.")
+    small = all(path.endswith(".npy") for path in paths) and sum(Path(path).stat().st_size for path in paths) <= LARGE
+    if all(stays) and not small:
+        source = open_source(list(paths), columns, time)
+        if isinstance(source.index, Times):
+            source.index.check_order()
+        return source
+    tables = [read_file(path, columns, time) for path in paths]
+    if len(tables) == 1:
+        return tables[0]
+    whole = pd.concat(tables, ignore_index=tables[0].index.name is None)
+    check_order(", ".join(paths), whole.index, str(whole.index.name))
+    return whole
+
+
+def read_file(path: str | Path, columns: Sequence[str] = (), time: str | None = None) -> pd.DataFrame:
+    """The ``columns`` of a file, by default the only one of numbers, indexed by its column ``time``, if named.
+
+    Of a file without names columns are called 0, 1, ...
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; the name of a file is needed.")
+    existing(path)
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path} is empty.")
+    found = reader(path)(path, list(columns), time)
+    if len(found) == 0:
+        raise ValueError(f"{path} has no rows.")
+    if time is not None:
+        check_order(path, found.index, time)
+    return found
+
+
+def reader(path: Path) -> Callable[[Path, list[str], str | None], pd.DataFrame]:
+    """What reads a file, by its name."""
+    name = path.name.lower()
+    for endings, function in (
+        ((".csv", ".csv.gz", ".txt", ".txt.gz", ".tsv", ".tsv.gz"), read_csv),
+        ((".npy",), read_npy),
+        ((".npz",), read_npz),
+        ((".nc", ".nc4", ".netcdf", ".cdf"), read_netcdf),
+    ):
+        if name.endswith(endings):
+            return function
+    raise ValueError(f"{path} is of a kind that is not known; {READ} are read.")
+
+
+# ---------------------------------------------------------------- CSV
+def read_csv(path: Path, columns: list[str], time: str | None) -> pd.DataFrame:
+    how: dict[str, Any] = {"sep": "\t"} if ".tsv" in path.name.lower() else {}
+    try:
+        head = pd.read_csv(path, nrows=200, **how)
+        if all(is_number(name) for name in head.columns):  # no names: the first row is data
+            how["header"] = None
+            head = pd.read_csv(path, nrows=200, **how)
+            head.columns = how["names"] = [str(c) for c in head.columns]
+        there = {str(c): pd.api.types.is_numeric_dtype(head[c]) for c in head.columns}
+        wanted = chosen(path, columns, time, there)
+        used = [*wanted, *([time] if time is not None and time not in wanted else [])]
+        table: pd.DataFrame = pd.read_csv(path, usecols=used, **how)
+    except (EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path} cannot be read: {error}. It may be cut off, or not be what its name says.") from None
+    except (UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise ValueError(f"{path} cannot be read as CSV: {str(error).splitlines()[0]}") from None
+    for name in wanted:
+        table[name] = as_numbers(path, name, table[name])
+    if time is None:
+        return table[wanted]
+    return table[wanted].set_index(as_times(path, time, table[time]))
+
+
+def is_number(text: object) -> bool:
+    try:
+        float(str(text))
+    except ValueError:
+        return False
+    return True
+
+
+def as_numbers(path: Path, name: str, values: pd.Series) -> pd.Series:
+    """A column as floats; an empty field is missing, anything else an error with its row."""
+    if pd.api.types.is_numeric_dtype(values):
+        return values.astype(float)
+    numbers = pd.to_numeric(values, errors="coerce")
+    bad = numbers.isna() & values.notna()
+    if bad.any():
+        row = int(np.argmax(bad.to_numpy()))
+        raise ValueError(
+            f"{path}: {name!r} is {values.iloc[row]!r} in row {row + 1}, which is no number; leave missing ones empty."
+        )
+    return numbers.astype(float)
+
+
+def as_times(path: Path, name: str, values: pd.Series) -> pd.Index:
+    """A column as an index: numbers as they are, anything else as times."""
+    if pd.api.types.is_numeric_dtype(values):
+        numbers: pd.Index = pd.Index(values, name=name)
+        return numbers
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # pandas guesses the format row by row
+        times = pd.to_datetime(
+            values, errors="coerce", utc=bool(values.astype(str).str.contains(r"Z|[+-]\d\d:?\d\d$").any())
+        )
+    if times.isna().any():
+        row = int(np.argmax(times.isna().to_numpy()))
+        raise ValueError(f"{path}: {name!r} is {values.iloc[row]!r} in row {row + 1}, which is no time.")
+    return pd.Index(times, name=name)
+
+
+def check_order(path: object, index: pd.Index, name: str) -> None:
+    """Time goes on."""
+    if not index.is_monotonic_increasing:
+        back = np.flatnonzero(np.asarray(index[1:] < index[:-1]))
+        row = int(back[0]) + 1
+        raise ValueError(
+            f"{path}: {name!r} goes back from {index[row - 1]} to {index[row]} in row {row + 1}; sort the file by time."
+        )
+
+
+# ---------------------------------------------------------------- NumPy
+def read_npy(path: Path, columns: list[str], time: str | None) -> pd.DataFrame:
+    values = loaded(path)
+    if isinstance(values, dict):
+        raise ValueError(f"{path} holds several arrays; name it .npz.")
+    if values.ndim not in (1, 2):
+        raise ValueError(f"{path} has shape {values.shape}; (rows,) or (rows, columns) is needed.")
+    table = values.reshape(len(values), -1)
+    check_numeric(path, "it", table)
+    there = {str(i): True for i in range(table.shape[1])}
+    wanted = chosen(path, columns, time, there)
+    index = None if time is None else pd.Index(table[:, int(time)], name=time)
+    return pd.DataFrame({name: table[:, int(name)].astype(float) for name in wanted}, index=index)
+
+
+def read_npz(path: Path, columns: list[str], time: str | None) -> pd.DataFrame:
+    arrays = loaded(path)
+    if not isinstance(arrays, dict):
+        raise ValueError(f"{path} holds one array; name it .npy.")
+    there = {name: array.ndim == 1 and array.dtype.kind in "iufb" for name, array in arrays.items()}
+    wanted = chosen(path, columns, time, there)
+    for name in wanted:
+        if arrays[name].ndim != 1:
+            raise ValueError(f"{path}: {name!r} has shape {arrays[name].shape}; one column is needed.")
+        check_numeric(path, repr(name), arrays[name])
+    used = [*wanted, *([time] if time is not None else [])]
+    if len(lengths := {len(arrays[name]) for name in used}) > 1:
+        raise ValueError(
+            f"{path}: {', '.join(used)} have lengths {', '.join(map(str, sorted(lengths)))}; one is needed."
+        )
+    index = None if time is None else as_times(path, time, pd.Series(arrays[time]))
+    return pd.DataFrame({name: arrays[name].astype(float) for name in wanted}, index=index)
+
+
+def loaded(path: Path) -> Any:
+    """One array, or several by name."""
+    with opening(path), path.open("rb") as file:
+        found = np.load(file, allow_pickle=False)
+        return dict(found) if hasattr(found, "files") else found
+
+
+def check_numeric(path: Path, what: str, values: Any) -> None:
+    if values.dtype.kind not in "iufb":
+        raise ValueError(f"{path}: {what} holds {values.dtype}, not numbers.")
+
+
+# ---------------------------------------------------------------- netCDF
+def read_netcdf(path: Path, columns: list[str], time: str | None) -> pd.DataFrame:
+    import xarray as xr
+
+    try:
+        data = xr.load_dataset(path, engine="scipy" if path.read_bytes()[:3] == b"CDF" else "h5netcdf")
+    except Exception as error:  # backends raise what they like
+        raise ValueError(f"{path} cannot be read as netCDF: {str(error).splitlines()[0]}") from None
+    there = {str(name): data[name].ndim == 1 and data[name].dtype.kind in "iuf" for name in data.variables}
+    coordinates = {str(name) for name in data.coords}
+    wanted = chosen(path, columns, time, {n: good and n not in coordinates for n, good in there.items()})
+    for name in wanted:
+        if data[name].ndim != 1:
+            raise ValueError(f"{path}: {name!r} has dimensions {', '.join(map(str, data[name].dims))}; one is needed.")
+    along = time if time is not None else str(data[wanted[0]].dims[0])
+    index = pd.Index(data[along].values, name=along) if along in data.variables else None
+    return pd.DataFrame({name: data[name].values.astype(float) for name in wanted}, index=index)

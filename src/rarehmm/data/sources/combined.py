@@ -1,0 +1,124 @@
+"""Sources made of sources: several in order of time, some columns of one, and the times of its rows."""
+
+import bisect
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rarehmm.data.sources.checks import chosen
+from rarehmm.data.sources.table import STRETCH, Rows, Source, joined
+
+
+class Joined(Source):
+    """Several sources, one after another, as one table."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        first = sources[0]
+        for other in sources[1:]:
+            if (other.shape[1], other.names) != (first.shape[1], first.names):
+                has, had = (
+                    f"{s.where(0)} has {', '.join(s.names or [f'{s.shape[1]} columns'])}" for s in (other, first)
+                )
+                raise ValueError(f"{has} and {had}; files of one sequence must have the same columns.")
+        self.sources = tuple(sources)
+        self.offsets = np.concatenate([[0], np.cumsum([len(s) for s in sources])]).astype(np.int64)
+        self.shape = (int(self.offsets[-1]), first.shape[1])
+        self.dtype = np.result_type(*(s.dtype for s in sources))
+        self.names = first.names
+
+    def read(self, first: int, last: int) -> Rows:
+        low = int(np.searchsorted(self.offsets, first, side="right")) - 1
+        high = int(np.searchsorted(self.offsets, last))
+        parts = zip(self.sources[low:high], self.offsets[low:high].tolist(), strict=True)
+        return joined([source[max(first - offset, 0) : last - offset] for source, offset in parts])
+
+    def where(self, row: int) -> str:
+        part = int(np.searchsorted(self.offsets, row, side="right")) - 1
+        return self.sources[part].where(row - int(self.offsets[part]))
+
+
+class Picked(Source):
+    """Some columns of a source."""
+
+    def __init__(self, source: Source, columns: Sequence[int]) -> None:
+        self.source, self.columns = source, list(columns)
+        self.shape, self.dtype = (len(source), len(columns)), source.dtype
+
+    def read(self, first: int, last: int) -> Rows:
+        return self.source.read(first, last)[:, self.columns]
+
+    def where(self, row: int) -> str:
+        return self.source.where(row)
+
+
+class Times:
+    """The time of each row, read when it is asked for; ``times[a:b]`` and ``times[rows]`` are pandas indices."""
+
+    nlevels = 1
+
+    def __init__(self, source: Source, name: str, zone: str | None = None) -> None:
+        self.source, self.name, self.zone, self.dtype = source, name, zone, source.dtype
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, rows: Any) -> Any:
+        if isinstance(rows, slice):
+            return self._labels(self.source[rows])
+        if np.ndim(rows) == 0:
+            row = range(len(self))[rows]
+            return self[row : row + 1][0]
+        return self._labels(np.concatenate([self.source[row : row + 1] for row in np.asarray(rows).tolist()]))
+
+    def _labels(self, values: Rows) -> Any:
+        import pandas as pd
+
+        labels: Any = pd.Index(values[:, 0], name=self.name)
+        return labels.tz_localize("UTC").tz_convert(self.zone) if self.zone else labels
+
+    def get_loc(self, label: Any) -> int:
+        """The first row with a label."""
+        row = bisect.bisect_left(self, label)
+        if row == len(self) or self[row] != label:
+            raise KeyError(label)
+        return row
+
+    def check_order(self) -> None:
+        """Refuse a time that goes back, or is missing."""
+        for first in range(0, len(self), STRETCH):
+            start = max(first - 1, 0)
+            values = self.source[start : first + STRETCH][:, 0]
+            if (gone := values != values).any():
+                where = self.source.where(start + int(np.argmax(gone)))
+                raise ValueError(f"{where}: {self.name!r} is missing; every row needs a time.")
+            if (back := values[1:] < values[:-1]).any():
+                row = start + int(np.argmax(back)) + 1
+                before, after = (f"{self[i]} ({self.source.where(i)})" for i in (row - 1, row))
+                raise ValueError(
+                    f"{self.name!r} goes back from {before} to {after}; sort files by time, and give them in its order."
+                )
+
+
+def numbered(source: Source, label: str, columns: Sequence[str], time: str | None) -> Source:
+    """Columns of a table without names, which are called 0, 1, ..."""
+    wanted = chosen(label, columns, time, {str(i): True for i in range(source.shape[1])})
+    picked = Picked(source, [int(name) for name in wanted])
+    if time is not None:
+        picked.index = Times(Picked(source, [int(time)]), time)
+    return picked
+
+
+def join(sources: Sequence[Source]) -> Source:
+    """Sources in order of time as one, with one index."""
+    if len(sources) == 1:
+        return sources[0]
+    whole = Joined(sources)
+    times = [s.index for s in sources]
+    if all(isinstance(t, Times) for t in times):
+        for t in times:
+            if t.dtype.kind != times[0].dtype.kind:
+                here, first = t.source.where(0), times[0].source.where(0)
+                raise ValueError(f"{t.name!r} is {t.dtype} in {here} and {times[0].dtype} in {first}; one is needed.")
+        whole.index = Times(Joined([t.source for t in times]), times[0].name, times[0].zone)
+    return whole

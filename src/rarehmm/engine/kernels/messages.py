@@ -1,0 +1,350 @@
+"""Forward and backward messages over one group of lanes: blocks of a long series, or windows, one SIMD lane each.
+
+Time runs over n local steps: a left halo [0, first), the core [first, last), a right halo [last, n).  Lanes are the
+last axis of every array, K states, C prepared constants a state.  The filter is scaled so that messages sum to one
+every few steps only; the backward pass uses the filter's own scales, hence needs no division.  Backward messages of
+states out of reach are set to zero: they do not matter, and might grow without bound.
+"""
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rarehmm.common.arrays import Array
+from rarehmm.engine.contracts.family import (
+    Family,
+    add_statistics,
+    columns,
+    log_density,
+    prepare,
+    score,
+    statistics,
+    summed_score,
+)
+from rarehmm.engine.dispatch import inner, specialise
+from rarehmm.engine.elementary import positive_log, relative
+from rarehmm.engine.lanes import lane_array, lanes_type, load, load_columns, numbers, row, row_of, splat, store, take
+
+
+class Point(NamedTuple):
+    """Parameters as kernels see them: ``phi`` (K, P), ``c`` (K, C) what the family prepared from them,
+    ``transition`` (K, K), ``start`` (K,)."""
+
+    phi: Array
+    c: Array
+    transition: Array
+    start: Array
+
+
+class Group(NamedTuple):
+    """One group of lanes at work, all arrays with LANES last.
+
+    ``y`` (n, D) observations; ``begin`` (1,) the step at which a lane's sequence begins, negative if before; ``steps``
+    (1,) length of each lane's core, the rest of the group's is padding; ``weight`` (1,) of each lane; ``p`` (n, K)
+    densities relative to the largest; ``a`` (n + 1, K) filter; ``scale`` (n,) its normalisers; ``top`` (n,) the largest
+    log density; ``b``, ``pb`` (1, K) backward message.
+    """
+
+    y: Array
+    begin: Array
+    steps: Array
+    weight: Array
+    p: Array
+    a: Array
+    scale: Array
+    top: Array
+    b: Array
+    pb: Array
+
+
+def group(n: int, D: int, K: int) -> Group:
+    """Room for groups of up to n steps."""
+    one = lane_array
+    return Group(one(n, D), one(1), one(1), one(1), one(n, K), one(n + 1, K), one(n), one(n), one(1, K), one(1, K))
+
+
+# ---------------------------------------------------------------- what kernels see of a family
+def is_wide(family: Any) -> bool:
+    """Whether a family, by its numba type, wants rows in memory instead of tuples."""
+    return bool(getattr(family.instance_class, "wide", False))
+
+
+def observation(family: Family, y: Array, t: int) -> Any:
+    """Observation t of all lanes in ``y`` (n, D, LANES): one Lanes, a tuple of them, or a row for wide families."""
+    return y[t, 0] if columns(family) == 1 else y[t] if getattr(family, "wide", False) else tuple(y[t])
+
+
+def _one_column(family: Any, y: Any, t: Any) -> Any:
+    return load(y, (t, 0))
+
+
+@functools.cache
+def _observation(count: int, wide: bool) -> Any:
+    if count == 1:
+        return _one_column
+    if wide:
+        row = row_of(count)
+        return lambda family, y, t: row(y, (t,))
+    several = load_columns(count)
+    return lambda family, y, t: several(y, t)
+
+
+def seen(family: Family, x: Any) -> Any:
+    """Mask of the lanes whose observation is there: no column is missing or, if the family has ``margins``, not all."""
+    if columns(family) == 1:
+        return x == x
+    there = np.array([column == column for column in x])
+    return there.any(0) if getattr(family, "margins", False) else there.all(0)
+
+
+def _seen_one(family: Any, x: Any) -> Any:
+    return x == x
+
+
+def _seen_all(family: Any, x: Any) -> Any:
+    total = x[0]
+    for d in range(1, len(x)):
+        total = total + x[d]
+    return total == total
+
+
+def _seen_some(family: Any, x: Any) -> Any:
+    there = x[0] == x[0]
+    for d in range(1, len(x)):
+        there = there | (x[d] == x[d])
+    return there
+
+
+def _seen(family: Any, x: Any) -> Any:
+    if x is lanes_type:
+        return _seen_one
+    return _seen_some if getattr(family.instance_class, "margins", False) else _seen_all
+
+
+def constants(family: Family, point: Point, c: Array, k: int) -> Any:
+    """What the family prepared for state k, c[k]: a tuple of values in registers that no store can alias, or a row."""
+    return tuple(c[k])
+
+
+def _constants_row(family: Any, point: Any, c: Any, k: Any) -> Any:
+    return numbers(c, k)
+
+
+def _constants_tuple(family: Any, point: Any, c: Any, k: Any) -> Any:
+    return take(prepare(family, point.phi[0]), c, k)
+
+
+specialise(
+    observation,
+    lambda family, y, t: _observation(getattr(family.instance_class, "columns", 1), is_wide(family)),
+)
+specialise(seen, _seen)
+specialise(constants, lambda *kinds: _constants_row if is_wide(kinds[0]) else _constants_tuple)
+
+
+def add_expected(family: Family, x: Any, c: Any, k: int, gamma: Any, ok: Any, want: bool, sums: "Sums") -> None:
+    """Add gamma times the scores of an observation and, if ``want``, gamma and its statistics, to those of state k.
+
+    Of a wide family the statistics are always added, and its scores follow from their sums (``conclude``): their place
+    is free until then.
+    """
+    if getattr(family, "wide", False):
+        _add_wide(family, x, c, k, gamma, ok, want, sums)
+    else:
+        _add_narrow(family, x, c, k, gamma, ok, want, sums)
+
+
+def _add_narrow(family: Any, x: Any, c: Any, k: Any, gamma: Any, ok: Any, want: Any, sums: Any) -> None:
+    gather(sums.scores, k, score(family, x, c), gamma, ok)
+    if want:
+        store(sums.counts, (k,), load(sums.counts, (k,)) + np.where(ok, gamma, 0.0))
+        gather(sums.statistics, k, statistics(family, x, c), gamma, ok)
+
+
+def _add_wide(family: Any, x: Any, c: Any, k: Any, gamma: Any, ok: Any, want: Any, sums: Any) -> None:
+    weight = np.where(ok, gamma, 0.0)
+    store(sums.counts, (k,), load(sums.counts, (k,)) + weight)
+    add_statistics(family, x, c, weight, row(sums.scores, k), row(sums.statistics, k))
+
+
+def conclude(family: Family, c: Any, k: int, sums: "Sums") -> None:
+    """The scores of state k, of a wide family, from the sums of its statistics."""
+    if getattr(family, "wide", False):
+        _conclude_wide(family, c, k, sums)
+
+
+def _conclude_wide(family: Any, c: Any, k: Any, sums: Any) -> None:
+    summed_score(family, load(sums.counts, (k,)), row(sums.statistics, k), c, row(sums.scores, k))
+
+
+def _conclude_nothing(family: Any, c: Any, k: Any, sums: Any) -> None:
+    return None
+
+
+def gather(total: Array, k: int, parts: tuple[Any, ...], gamma: Any, ok: Any) -> None:
+    """total[k, i] += gamma parts[i] where the observation is there (0 times NaN would be NaN)."""
+    for i in range(len(parts)):
+        store(total, (k, i), load(total, (k, i)) + np.where(ok, gamma * parts[i], 0.0))
+
+
+def _gather_nothing(total: Any, k: Any, parts: Any, gamma: Any, ok: Any) -> None:
+    return None
+
+
+specialise(add_expected, lambda *kinds: _add_wide if is_wide(kinds[0]) else _add_narrow)
+specialise(conclude, lambda *kinds: _conclude_wide if is_wide(kinds[0]) else _conclude_nothing)
+specialise(gather, lambda total, k, parts, gamma, ok: gather if len(parts) else _gather_nothing)
+
+
+# ---------------------------------------------------------------- messages
+@inner
+def forward(family, point, g, first, last, n, every):
+    """Densities and filter over [0, n) from the message a[0]; a sequence that begins on the way does so with ``start``.
+
+    a[t + 1, k] = scale[t] p[t, k] sum_j a[t, j] P[j, k].  Densities are relative to the largest among the states in
+    reach, and cut at e^-300: harmless while every state receives far more than that from others (see ``doubtful``).
+    Returns the log likelihood of the core in each lane.
+    """
+    transition = point.transition
+    K = transition.shape[0]
+    total = splat(0.0)
+    for t in range(n):
+        x = observation(family, g.y, t)
+        ok = seen(family, x)
+        top = splat(-1e300)
+        for k in range(K):
+            s = load(g.a, (t, 0)) * transition[0, k]
+            for j in range(1, K):
+                s = s + load(g.a, (t, j)) * transition[j, k]
+            if t <= first:
+                s = np.where(load(g.begin, (0,)) == float(t), point.start[k], s)
+            v = log_density(family, x, constants(family, point, point.c, k))
+            top = np.where((v > top) & (s > 0.0), v, top)
+            store(g.a, (t + 1, k), s)
+            store(g.p, (t, k), v)
+        z = splat(0.0)
+        for k in range(K):
+            e = np.where(ok, relative(load(g.p, (t, k)) - top), 1.0)
+            s = load(g.a, (t + 1, k)) * e
+            store(g.p, (t, k), e)
+            store(g.a, (t + 1, k), s)
+            z = z + s
+        top = np.where(ok, top, 0.0)
+        store(g.top, (t,), top)
+        inside = first <= t < last
+        if inside:
+            total = total + top
+        if (t + 1 - first) % every == 0 or t == last - 1 or t == n - 1:
+            if inside:
+                total = total + positive_log(z)
+            z = 1.0 / z
+            store(g.scale, (t,), z)
+            for k in range(K):
+                store(g.a, (t + 1, k), load(g.a, (t + 1, k)) * z)
+        else:
+            store(g.scale, (t,), splat(1.0))
+    return total
+
+
+@inner
+def backward(point, g, last, n, every):
+    """Carry the message b from n down to ``last`` through the right halo; it ends up with sum one."""
+    transition = point.transition
+    K = transition.shape[0]
+    for t in range(n - 1, last - 1, -1):
+        for k in range(K):
+            store(g.pb, (0, k), load(g.p, (t, k)) * load(g.b, (0, k)))
+        z = splat(0.0)
+        for j in range(K):
+            s = load(g.pb, (0, 0)) * transition[j, 0]
+            for k in range(1, K):
+                s = s + load(g.pb, (0, k)) * transition[j, k]
+            s = np.where(load(g.a, (t, j)) > 0.0, s, 0.0)
+            store(g.b, (0, j), s)
+            z = z + s
+        if t % every == 0 or t == last:
+            z = 1.0 / z
+            for k in range(K):
+                store(g.b, (0, k), load(g.b, (0, k)) * z)
+
+
+@inner
+def smooth(family, point, g, first, last, shortest, sums, want_statistics, keep):
+    """Backward through the core, adding expected scores, statistics, transitions and first states to ``sums``.
+
+    With gamma_t(k) = a[t + 1, k] b[k] and the transition xi_t(j, k) = a[t, j] P[j, k] pb[k]: the message is scaled
+    once so that sum_k a b = weight, and the filter's own scales keep it so.  ``pairs`` is left without the factor P.
+    If ``keep``, the gammas take the place of the filter in ``a``.
+    """
+    transition = point.transition
+    K = transition.shape[0]
+    z = splat(0.0)
+    for k in range(K):
+        z = z + load(g.a, (last, k)) * load(g.b, (0, k))
+    z = load(g.weight, (0,)) / z
+    for k in range(K):
+        store(g.b, (0, k), load(g.b, (0, k)) * z)
+    for t in range(last - 1, first - 1, -1):
+        x = observation(family, g.y, t)
+        ok = seen(family, x)
+        if t - first >= shortest:  # a shorter core may be followed by its halo
+            ok = ok & (load(g.steps, (0,)) > float(t - first))
+        scale = load(g.scale, (t,))
+        for k in range(K):
+            bk = load(g.b, (0, k))
+            gamma = load(g.a, (t + 1, k)) * bk
+            store(g.pb, (0, k), load(g.p, (t, k)) * bk * scale)
+            if keep:
+                store(g.a, (t + 1, k), gamma)
+            if t == first:
+                begins = load(g.begin, (0,)) == float(first)
+                store(sums.first, (k,), load(sums.first, (k,)) + np.where(begins, gamma, 0.0))
+            add_expected(family, x, constants(family, point, point.c, k), k, gamma, ok, want_statistics, sums)
+        for j in range(K):
+            s = load(g.pb, (0, 0)) * transition[j, 0]
+            for k in range(1, K):
+                s = s + load(g.pb, (0, k)) * transition[j, k]
+            store(g.b, (0, j), np.where(load(g.a, (t, j)) > 0.0, s, 0.0))
+        if t == first:  # no transition leads into the first state of a sequence
+            for k in range(K):
+                begins = load(g.begin, (0,)) == float(first)
+                store(g.pb, (0, k), np.where(begins, 0.0, load(g.pb, (0, k))))
+        if t - first >= shortest:  # nor into padding
+            live = load(g.steps, (0,)) > float(t - first)
+            for k in range(K):
+                store(g.pb, (0, k), np.where(live, load(g.pb, (0, k)), 0.0))
+        for j in range(K):
+            aj = load(g.a, (t, j))
+            for k in range(K):
+                store(sums.pairs, (j, k), load(sums.pairs, (j, k)) + aj * load(g.pb, (0, k)))
+    for k in range(K):
+        conclude(family, constants(family, point, point.c, k), k, sums)
+
+
+class Sums(NamedTuple):
+    """Sums over the cores of lanes: ``scores`` (K, P), ``counts`` (K,), ``statistics`` (K, Q), ``pairs`` (K, K),
+    ``first`` (K,), all with LANES last."""
+
+    scores: Array
+    counts: Array
+    statistics: Array
+    pairs: Array
+    first: Array
+
+
+def zeros(K: int, P: int, Q: int) -> tuple[Array, Sums]:
+    """Room for sums, as one array (n, LANES) and as its parts."""
+    flat = lane_array(K * (P + 1 + Q + K + 1))
+    return flat, split_sums(flat, K, P, Q)
+
+
+def split_sums(flat: Array, K: int, P: int, Q: int) -> Sums:
+    """The parts of ``zeros``, also of its sum over lanes."""
+    parts, at = [], 0
+    for shape in ((K, P), (K,), (K, Q), (K, K), (K,)):
+        size = math.prod(shape)
+        parts.append(flat[at : at + size].reshape(*shape, *flat.shape[1:]))
+        at += size
+    return Sums(*parts)

@@ -1,0 +1,17 @@
+"""Special functions of one number, compiled, for the constants that families prepare."""
+
+import math
+
+from rarehmm.engine.dispatch import inner
+
+
+@inner
+def log_minus_digamma(x: float) -> float:
+    r""":math:`\log x - \psi(x)` by the recurrence up to 8 and the asymptotic series beyond."""
+    total = math.log(x)
+    while x < 8.0:
+        total += 1.0 / x
+        x += 1.0
+    q = 1.0 / (x * x)
+    series = q * (1 / 12 - q * (1 / 120 - q * (1 / 252 - q * (1 / 240 - q * (1 / 132 - q * 691 / 32760)))))
+    return total - math.log(x) + 0.5 / x + series

@@ -1,0 +1,30 @@
+"""Statistics of a family: how many, and what of them is kept for control variates."""
+
+from typing import Any
+
+import numpy as np
+
+from rarehmm.common.arrays import Array
+from rarehmm.engine.contracts.family import Family, columns, complete_score, prepare, statistics
+from rarehmm.engine.dispatch import provides
+from rarehmm.model.model import Model
+
+
+def n_statistics(family: Family) -> int:
+    """Q, how many statistics the family has."""
+    D, phi = columns(family), np.ones(len(family.parameters))
+    return len(statistics(family, 1.0 if D == 1 else (1.0,) * D, prepare(family, phi)))
+
+
+def n_summed(family: Family) -> int:
+    """How many statistics kernels sum that want nothing but scores: those of wide families."""
+    return n_statistics(family) if getattr(family, "wide", False) else 0
+
+
+def kept_of(model: Model, theta: Array, found: Any) -> Array:
+    """What is kept of sums: statistics (..., C) or, of a family without ``complete_score``, gradients (..., d)."""
+    if not provides(complete_score, model.family):
+        return model.pull(theta, found.scores, found.pairs, found.first)
+    shape = found.first.shape[:-1]
+    parts = (found.counts, found.statistics, found.pairs, found.first)
+    return np.concatenate([part.reshape(*shape, -1) for part in parts], axis=-1)

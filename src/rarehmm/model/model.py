@@ -1,0 +1,507 @@
+"""Model: a family, transitions and priors as one vector theta in R^d, and the parameters in their own units."""
+
+import difflib
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rarehmm.common.arrays import Array, BoolArray, IntArray
+from rarehmm.data.series import Series
+from rarehmm.data.summaries import Summary
+from rarehmm.engine.contracts.family import Family, Prior, check_family, domains
+from rarehmm.model.coordinates import AdditiveLogRatio, Coordinates
+from rarehmm.model.fixed import Known, known
+from rarehmm.model.priors import Dirichlet, Flat, InverseGamma, Normal, Pinned
+from rarehmm.model.stationary import check_transition, stationary, stationary_pull
+
+LARGEST = 255  # states: Viterbi keeps its way back in bytes
+HUGE = 1e150  # beyond this and its inverse, squares and products overflow
+WIDEST = 1e60  # standard deviation of a series that can be learnt from: its square is far from HUGE
+DIGITS = 1e-11  # the same as a share of the largest value: slopes are told by differences of a ten-thousandth of it
+FORBIDDEN = -1000.0  # log ratio of a transition that never happens: its probability is 0 to the last bit
+
+
+class Priors(NamedTuple):
+    """One prior for each parameter of the family, in its order, and one for the rows of the transition matrix."""
+
+    emission: tuple[Prior, ...]
+    transition: Dirichlet = Dirichlet(1.0)
+
+
+class Parameters(NamedTuple):
+    """A point in its own units: ``phi`` (K, P), ``transition`` (K, K), ``start`` (K,) the law of the first state."""
+
+    phi: Array
+    transition: Array
+    start: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """What is known before the data are seen.
+
+    Parameters
+    ----------
+    family
+        Emission density, such as ``Gaussian()``; see ``rarehmm.emissions``.
+    n_states
+        K, the number of hidden states.
+    priors
+        ``default_priors(family, n_states, series)``, ``paper_priors(family)``, or your own.
+    start
+        Law of the first state of each sequence (K,); None: the stationary law of the transition matrix.
+    coordinates
+        How the transition matrix is written as a vector: additive log ratios (default) or the paper's expanded mean.
+    logs
+        Whether positive parameters are sampled as logarithms (default), or as they are, as the paper does.
+    fixed
+        Values that are known, by the names of parameters and ``transition``, None where they are not:
+        ``{"mean": [0, None], "transition": [[None, None], [1, 0]]}``.  A transition of 0 never happens; a row with
+        other known values must be known as a whole.  Known values are no part of theta.
+
+    Examples
+    --------
+    >>> from rarehmm import Gaussian, Model, Series, default_priors
+    >>> series = Series([0.1, -0.3, 0.2, 9.8, 10.1, 0.0])
+    >>> model = Model(Gaussian(), 2, default_priors(Gaussian(), 2, series), fixed={"mean": [0, None]})
+    >>> model.component_names[:3]
+    ['mean[1]', 'log variance[0]', 'log variance[1]']
+    >>> point = model.parameters([[0.9, 0.1], [0.5, 0.5]], mean=[0, 10], variance=1)
+    >>> model.unpack(model.pack(point)).phi
+    array([[ 0.,  1.],
+           [10.,  1.]])
+    """
+
+    family: Family
+    n_states: int
+    priors: Priors
+    start: Array | None = None
+    coordinates: Coordinates = field(default_factory=AdditiveLogRatio)
+    logs: bool = True
+    fixed: Mapping[str, npt.ArrayLike] | None = None
+
+    def __post_init__(self) -> None:
+        K = self.n_states
+        if isinstance(K, bool) or not isinstance(K, int | np.integer):
+            raise TypeError(f"n_states is {K!r}; it must be a whole number.")
+        if not 1 <= K <= LARGEST:
+            raise ValueError(f"n_states is {K}; it must lie between 1 and {LARGEST}.")
+        object.__setattr__(self, "n_states", int(K))
+        check_family(self.family)
+        if not isinstance(self.priors, Priors):
+            raise TypeError(f"priors is {self.priors!r}; use default_priors, paper_priors, no_priors or Priors(...).")
+        wanted, got = len(self.family.parameters), len(self.priors.emission)
+        if wanted != got:
+            raise ValueError(f"{self.name} has {wanted} parameters and {got} priors were given; one each is needed.")
+        for p, prior in zip(self.family.parameters, self.priors.emission, strict=True):
+            check_prior(prior, p.name)
+        a = self.priors.transition.concentration
+        if not isinstance(a, float | int) or not (math.isfinite(a) and a >= 0):
+            raise ValueError(f"the concentration of the transition prior is {a}; it must be finite and not negative.")
+        if self.start is not None:
+            object.__setattr__(self, "start", check_law(self.start, K))
+        if not hasattr(self.coordinates, "unpack"):
+            raise TypeError(f"coordinates is {self.coordinates!r}; use AdditiveLogRatio() or ExpandedMean().")
+        if isinstance(self.coordinates, AdditiveLogRatio) and self.coordinates.reference is not None:
+            check_reference(self.coordinates.reference, K)
+        self._check_known()
+
+    def _check_known(self) -> None:
+        """Work out what is fixed, and find references among the transitions that happen."""
+        row = self.known.transition
+        if np.isnan(row).all():
+            return
+        if not isinstance(self.coordinates, AdditiveLogRatio):
+            raise ValueError("transitions are fixed in log ratios only; leave out coordinates, or fixed['transition'].")
+        r = self.coordinates.references(self.n_states)
+        if (row[np.arange(len(r)), r] == 0).any():
+            if self.coordinates.reference is not None:
+                raise ValueError(f"reference is {self.coordinates.reference}; some of these transitions are forbidden.")
+            weight = np.where(np.isnan(row), 1.0, row) + np.where(self.known.allowed, np.eye(len(r)), 0.0)
+            object.__setattr__(self, "coordinates", AdditiveLogRatio(tuple(int(k) for k in weight.argmax(1))))
+
+    # ------------------------------------------------------------ names and sizes
+    @property
+    def name(self) -> str:
+        return type(self.family).__name__
+
+    @property
+    def size(self) -> int:
+        """d, the number of free parameters."""
+        return len(self.free)
+
+    @functools.cached_property
+    def known(self) -> Known:
+        """What is fixed, as arrays."""
+        return known(self.family, self.n_states, self.fixed)
+
+    @functools.cached_property
+    def free(self) -> IntArray:
+        """Places (d,) of the entries of theta in the vector of all parameters, known ones included."""
+        rows = np.isnan(self.known.transition)[self.coordinates.free(self.n_states)]
+        return np.flatnonzero(np.concatenate([np.isnan(self.known.phi).T.ravel(), rows]))
+
+    @functools.cached_property
+    def vector(self) -> Array:
+        """The vector of all parameters with known values in their place, and 0 elsewhere."""
+        phi = np.where(np.isnan(self.known.phi), np.where(self.as_logs, 1.0, 0.0), self.known.phi)
+        phi = np.where(self.as_logs, np.log(np.where(self.as_logs, phi, 1.0)), phi)
+        P = np.where(np.isnan(self.known.transition), 1.0, self.known.transition)
+        rows, columns = self.coordinates.free(self.n_states)
+        ratios = np.zeros(len(rows))
+        if isinstance(self.coordinates, AdditiveLogRatio):
+            with np.errstate(divide="ignore"):
+                ratios = np.log(P[rows, columns] / P[rows, self.coordinates.references(self.n_states)[rows]])
+        return np.concatenate([phi.T.ravel(), np.maximum(ratios, FORBIDDEN)])
+
+    def spread(self, theta: Array) -> Array:
+        """The vectors of all parameters (..., full) of points theta (..., d)."""
+        out = np.tile(self.vector, (*theta.shape[:-1], 1))
+        out[..., self.free] = theta
+        return out
+
+    @property
+    def component_names(self) -> list[str]:
+        """A name for each entry of theta: ``mean[0]``, ``log variance[2]``, ``log transition[0, 1] / ...``."""
+        names = [("log " if log else "") + p.name for p, log in zip(self.family.parameters, self.as_logs, strict=True)]
+        emission = [f"{name}[{k}]" for name in names for k in range(self.n_states)]
+        every = emission + self.coordinates.names(self.n_states)
+        return [every[i] for i in self.free]
+
+    @property
+    def exchangeable(self) -> bool:
+        """Whether all states may be renamed without a change of the posterior: a start that is given, or a value that
+        is known, tells them apart."""
+        return len(self.alike) == 1
+
+    @functools.cached_property
+    def alike(self) -> list[IntArray]:
+        """Groups of states that may be renamed among each other without a change of the posterior."""
+        return self.known.alike(self.start)
+
+    @functools.cached_property
+    def as_logs(self) -> BoolArray:
+        """Which parameters of the family (P,) enter theta as logarithms."""
+        return np.array([self.logs and p.support == "positive" for p in self.family.parameters])
+
+    @functools.cached_property
+    def powers(self) -> Array:
+        """How the metric of each entry of theta (d,) grows with it, where it must stay positive; else 0.
+
+        1 for expanded means, 2 for positive parameters that are not logarithms (see ``samplers.expanded_mean``).
+        """
+        bare = [p.support == "positive" and not self.logs for p in self.family.parameters]
+        transitions = 0.0 if isinstance(self.coordinates, AdditiveLogRatio) else 1.0
+        emission = np.repeat(np.where(bare, 2.0, 0.0), self.n_states)
+        return np.concatenate([emission, np.full(self.coordinates.size(self.n_states), transitions)])[self.free]
+
+    @functools.cached_property
+    def bounds(self) -> Array:
+        """Smallest and largest value of each entry of theta, (2, d)."""
+        coordinates = math.log(HUGE) if isinstance(self.coordinates, AdditiveLogRatio) else HUGE
+        emission = np.repeat(np.where(self.as_logs, math.log(HUGE), HUGE), self.n_states)
+        high = np.concatenate([emission, np.full(self.coordinates.size(self.n_states), coordinates)])[self.free]
+        return np.array([np.where(self.powers > 0, 1 / HUGE, -high), high])
+
+    # ------------------------------------------------------------ doors
+    def parameters(self, transition: npt.ArrayLike, **emission: npt.ArrayLike) -> Parameters:
+        """Checked parameters by name: ``model.parameters(P, mean=[-20, 0, 20], variance=[1, 1, 1])``.
+
+        A single number stands for all states.
+        """
+        K, names = self.n_states, [p.name for p in self.family.parameters]
+        for given in emission:
+            if given not in names:
+                close = difflib.get_close_matches(given, names, 1)
+                hint = f" Did you mean {close[0]!r}?" if close else ""
+                if hasattr(self.family, "phi_of"):
+                    hint = " From means and covariances: model.natural(family.phi_of(means, covariances), transition)."
+                raise ValueError(f"{self.name} has no parameter {given!r}; it has {', '.join(names)}.{hint}")
+        phi = np.empty((K, len(names)))
+        for i, name in enumerate(names):
+            if name not in emission:
+                raise ValueError(f"{name!r} is missing; {self.name} needs {', '.join(names)}.")
+            values = _numbers(emission[name], name)
+            if values.shape not in ((), (K,)):
+                raise ValueError(f"{name} has shape {values.shape}; one value for each of the {K} states is needed.")
+            phi[:, i] = values
+        return self.natural(phi, _numbers(transition, "transition"))
+
+    def natural(self, phi: npt.ArrayLike, transition: npt.ArrayLike) -> Parameters:
+        """Checked parameters from ``phi`` (K, P) and ``transition`` (K, K); the start follows from the model.
+
+        What the model knows takes the place of what is given.
+        """
+        P = np.array(_numbers(transition, "transition"))
+        check_transition(P)
+        if len(P) != self.n_states:
+            raise ValueError(f"transition is {len(P)} x {len(P)} and the model has {self.n_states} states.")
+        P = self.known.in_rows(P / P.sum(1, keepdims=True))
+        values = np.array(_numbers(phi, "phi"))
+        values = self.known.in_phi(values) if values.shape == self.known.phi.shape else values
+        return self.check_parameters(Parameters(values, P, self._start(P)))
+
+    def check_parameters(self, parameters: Parameters) -> Parameters:
+        """Refuse parameters of another model, or outside their support."""
+        if not isinstance(parameters, Parameters):
+            raise TypeError(
+                f"parameters are needed, not a {type(parameters).__name__}; see model.parameters and unpack."
+            )
+        K, P = self.n_states, len(self.family.parameters)
+        for name, values, shape in zip(Parameters._fields, parameters, ((K, P), (K, K), (K,)), strict=True):
+            if values.shape != shape:
+                raise ValueError(f"{name} has shape {values.shape}; this model of {K} states needs {shape}.")
+        for i, p in enumerate(self.family.parameters):
+            column, positive = parameters.phi[:, i], p.support == "positive"
+            bad = ~(np.abs(column) < HUGE) | (positive & ~(column > 1 / HUGE))
+            if bad.any():
+                k = int(np.argmax(bad))
+                kind = f"positive, between {1 / HUGE:g} and {HUGE:g}" if positive else f"finite, and less than {HUGE:g}"
+                raise ValueError(f"{p.name}[{k}] is {column[k]}; it must be {kind}. Rescale the data if need be.")
+        return parameters
+
+    def check(self, series: Series) -> None:
+        """Refuse a series that the family cannot have produced."""
+        if not isinstance(series, Series):
+            raise TypeError(
+                f"a Series is needed, not a {type(series).__name__}; wrap the data once: rarehmm.Series(y)."
+            )
+        series.check(domains(self.family), self.name)
+
+    def _start(self, transition: Array) -> Array:
+        return stationary(transition) if self.start is None else self.start
+
+    # ------------------------------------------------------------ theta and back
+    def pack(self, parameters: Parameters) -> Array:
+        """theta (d,): each emission parameter for all states, positive ones as logarithms, then the transitions."""
+        self.check_parameters(parameters)
+        return self.pack_all(parameters.phi, parameters.transition)
+
+    def pack_all(self, phi: Array, transition: Array) -> Array:
+        """theta (..., d) of many points at once, ``phi`` (..., K, P) and ``transition`` (..., K, K)."""
+        values = np.swapaxes(np.where(self.as_logs, np.log(np.where(self.as_logs, phi, 1.0)), phi), -1, -2)
+        happens = np.where(self.known.allowed, transition, 1.0)  # what never happens is no part of theta
+        flat = values.reshape(*values.shape[:-2], phi.shape[-1] * phi.shape[-2])
+        every = [flat, self.coordinates.pack(happens)]
+        return np.concatenate(every, axis=-1)[..., self.free]
+
+    def unpack(self, theta: Array) -> Parameters:
+        """Parameters in their own units; the inverse of ``pack``."""
+        phi, transition = self.unpack_all(np.reshape(theta, -1))
+        return Parameters(phi, transition, self._start(transition))
+
+    def unpack_all(self, theta: Array) -> tuple[Array, Array]:
+        """``phi`` (..., K, P) and ``transition`` (..., K, K) of many points theta (..., d) at once."""
+        phi, x = self._parts(theta)
+        return phi, self.coordinates.unpack(x, self.n_states)
+
+    def _parts(self, theta: Array) -> tuple[Array, Array]:
+        theta = np.asarray(theta, dtype=float)
+        if theta.shape[-1:] != (self.size,):
+            raise ValueError(f"theta has shape {theta.shape}; this model has {self.size} free parameters.")
+        K, P = self.n_states, len(self.family.parameters)
+        low, high = self.bounds
+        inside = (theta >= low) & (theta <= high)
+        if not inside.all():
+            at = tuple(np.argwhere(~inside)[0])
+            i = int(at[-1])
+            place, name = ", ".join(map(str, at)), self.component_names[i]
+            raise ValueError(f"theta[{place}], {name}, is {theta[at]}; it must lie between {low[i]:g} and {high[i]:g}.")
+        theta = self.spread(theta)
+        raw = np.swapaxes(theta[..., : K * P].reshape(*theta.shape[:-1], P, K), -1, -2)
+        phi = np.where(self.as_logs, np.exp(np.where(self.as_logs, raw, 0.0)), raw)
+        return np.ascontiguousarray(phi), theta[..., K * P :]
+
+    def with_reference(self, transition: Array) -> "Model":
+        """The same model with log ratios to the largest entry of each row of ``transition``."""
+        rows = tuple(int(k) for k in np.argmax(transition, axis=1))
+        return replace(self, coordinates=AdditiveLogRatio(rows))
+
+    # ------------------------------------------------------------ prior and gradients in theta
+    def log_prior(self, theta: Array) -> float:
+        """Log density of theta, Jacobians included."""
+        phi, x = self._parts(theta)
+        total = self.coordinates.log_prior(x, self.n_states, self.priors.transition)
+        for i, prior in enumerate(self.priors.emission):
+            total += float(prior.log_density(phi[:, i]).sum())
+            if self.as_logs[i] and not isinstance(prior, Flat):
+                total += float(np.log(phi[:, i]).sum())
+        return total
+
+    def log_prior_gradient(self, theta: Array) -> Array:
+        """Gradient (d,) of ``log_prior``."""
+        phi, x = self._parts(theta)
+        slopes = np.empty_like(phi)
+        for i, prior in enumerate(self.priors.emission):
+            slopes[:, i] = prior.slope(phi[:, i])
+            if self.as_logs[i] and not isinstance(prior, Flat):
+                slopes[:, i] = slopes[:, i] * phi[:, i] + 1.0
+        rows = self.coordinates.log_prior_slope(x, self.n_states, self.priors.transition)
+        return np.concatenate([slopes.T.ravel(), rows])[self.free]
+
+    @property
+    def pinned_priors(self) -> tuple[Prior, ...]:
+        """The priors of the family's parameters, with the values that are known."""
+        values = zip(self.priors.emission, self.known.phi.T, strict=True)
+        return tuple(prior if np.isnan(v).all() else Pinned(prior, v) for prior, v in values)
+
+    @functools.cached_property
+    def prior_terms(self) -> Array:
+        """Slope of the log prior of each family parameter in theta, as coefficients (P, 5) of x^-2, ..., x^2."""
+        table = np.zeros((len(self.priors.emission), 5))
+        for row, p, prior, log in zip(table, self.family.parameters, self.priors.emission, self.as_logs, strict=True):
+            if not hasattr(prior, "terms"):
+                raise TypeError(f"the prior of {p.name!r}, {prior!r}, has no 'terms', which a chain needs; see priors.")
+            row[2 + np.array([0, 1, -1, -2])] = prior.terms
+            if log and not isinstance(prior, Flat):  # x times the slope, and 1 for the Jacobian
+                row[:] = [0.0, *row[:4]]
+                row[2] += 1.0
+        return table
+
+    def pull(self, theta: Array, scores: Array, pairs: Array, first: Array | None = None) -> Array:
+        """Gradient (..., d) of the log likelihood in theta from its expectations (Fisher's identity).
+
+        ``scores`` (..., K, P) in the family's own parameters, ``pairs`` (..., K, K) expected transitions, ``first``
+        (..., K) expected first states, which pull on the transitions where the start is their stationary law.
+        """
+        phi, transition = self.unpack_all(theta)
+        slopes = np.swapaxes(scores * np.where(self.as_logs, phi, 1.0), -1, -2)
+        rows = pairs - transition * pairs.sum(-1, keepdims=True)
+        if self.start is None and first is not None:
+            each = np.array([stationary_pull(transition, one) for one in np.eye(self.n_states)])
+            rows = rows + np.tensordot(first, each, 1)
+        flat = slopes.reshape(*slopes.shape[:-2], -1)
+        every = [flat, self.coordinates.pull(self.spread(theta)[slopes.shape[-2] * slopes.shape[-1] :], rows)]
+        return np.concatenate(every, axis=-1)[..., self.free]
+
+
+# ---------------------------------------------------------------- priors by name
+def default_priors(family: Family, n_states: int, series: Series) -> Priors:
+    """Priors that scale with the data."""
+    check_learnable(family, n_states, series)
+    summaries = scaled_summaries(family, series)
+    return Priors(tuple(p.default(summaries) for p in family.parameters))
+
+
+def scaled_summaries(family: Family, series: Series) -> tuple[Summary, ...]:
+    """Summaries of the columns, with a scale for those that have none."""
+    return tuple(summary.scaled(domain) for summary, domain in zip(series.summaries, domains(family), strict=True))
+
+
+def check_learnable(family: Family, n_states: int, series: Series) -> None:
+    """The door of everything that learns from a series: enough observations, and not all the same."""
+    check_family(family)
+    if not isinstance(n_states, int | np.integer) or n_states < 1:
+        raise ValueError(f"n_states is {n_states!r}; it must be a whole number from 1.")
+    series.check(domains(family), type(family).__name__)
+    observed = len(series) - series.n_missing
+    if observed < n_states:
+        raise ValueError(f"y has {observed} observations and {n_states} states are asked for; use fewer states.")
+    if all(s.low >= s.high for s in series.summaries):
+        value = ", ".join(f"{s.low:g}" for s in series.summaries)
+        raise ValueError(
+            (f"all {observed} observed values of y are" if observed > 1 else "the only observed value of y is")
+            + f" {value}; a series that never changes has no regimes to find."
+        )
+    check_spreads(series)
+
+
+def check_spreads(series: Series) -> None:
+    """Refuse a series of which a column cannot be computed with."""
+    for i, column in enumerate(series.summaries):
+        check_spread(column, "y" if series.n_columns == 1 else f"y[:, {i}]")
+
+
+def check_spread(column: Summary, name: str) -> None:
+    """Refuse a column whose changes are too small or too large to be squared, or hidden in the last digits."""
+    spread, largest = math.sqrt(column.variance), max(abs(column.low), abs(column.high))
+    if column.low >= column.high:
+        return
+    if not 1 / WIDEST <= spread <= WIDEST:
+        raise ValueError(
+            f"{name} has a standard deviation of {spread:.3g}, with values from {column.low:.3g} to {column.high:.3g}; "
+            f"it must lie between {1 / WIDEST:g} and {WIDEST:g}. Rescale the series, or see to its outliers."
+        )
+    if spread < DIGITS * largest:
+        raise ValueError(
+            f"{name} has a standard deviation of {spread:.3g} and values up to {largest:.3g}: what changes is lost in "
+            "the last digits of its numbers. Take its level away first."
+        )
+
+
+def paper_priors(family: Family) -> Priors:
+    """The priors of the paper's section 4.1: N(0, 10^2) for means, IG(3, 10) for variances, Dirichlet(1, ..., 1).
+
+    Parameters of other kinds keep a fixed default; one whose default is scaled from the data has none here.
+    """
+    named: dict[str, Any] = {"mean": Normal(0.0, 100.0), "variance": InverseGamma(3.0, 10.0)}
+    named["scale2"] = named["variance"]
+    made = []
+    for p in family.parameters:
+        prior = named.get(p.name, p.prior)
+        if callable(prior):
+            raise ValueError(f"the paper has no prior for {p.name!r}; use default_priors, or give your own.")
+        made.append(prior)
+    return Priors(tuple(made))
+
+
+def no_priors(family: Family) -> Priors:
+    """Uniform in the sampled coordinates: modes are maxima of the likelihood."""
+    return Priors(tuple(Flat() for _ in family.parameters), Dirichlet(0.0))
+
+
+# ---------------------------------------------------------------- small doors
+def check_law(law: npt.ArrayLike, K: int) -> Array:
+    """A probability vector of K entries, or an error."""
+    values = _numbers(law, "start")
+    if values.shape != (K,):
+        raise ValueError(f"start has shape {values.shape}; it must have one probability for each of the {K} states.")
+    if not np.isfinite(values).all() or (values < 0).any() or abs(values.sum() - 1) > 1e-6:
+        raise ValueError(
+            f"start is {values.tolist()}, sum {values.sum():.6g}; probabilities must not be negative and sum to one."
+        )
+    return np.asarray(values / values.sum())
+
+
+def check_labels(labels: Any, T: int, K: int, name: str = "labels") -> IntArray:
+    """States as whole numbers in 0..K-1, one for each observation, or an error."""
+    x = np.asarray(labels)
+    if x.shape != (T,) or x.dtype.kind not in "iu":
+        raise ValueError(f"{name} has shape {x.shape} and dtype {x.dtype}; {T} whole numbers are needed.")
+    if x.min() < 0 or x.max() >= K:
+        bad = int(np.argmax((x < 0) | (x >= K)))
+        raise ValueError(f"{name}[{bad}] is {x[bad]}; states must lie in 0..{K - 1}.")
+    return x.astype(np.int64)
+
+
+def check_prior(prior: Prior, name: str) -> None:
+    """Refuse a prior whose settings give no density."""
+    if not hasattr(prior, "log_density") or not hasattr(prior, "slope"):
+        raise TypeError(f"the prior of {name!r} is {prior!r}; use Normal, InverseGamma, Gamma or Flat.")
+    settings: dict[str, float] = getattr(prior, "_asdict", dict)()
+    try:
+        value = float(prior.log_density(np.ones(1))[0])
+    except (ValueError, ZeroDivisionError, OverflowError, TypeError):
+        value = math.nan
+    if not math.isfinite(value) or any(v <= 0 for k, v in settings.items() if k != "mean"):
+        raise ValueError(f"the prior of {name!r} is {prior}; variances, shapes, scales and rates must be positive.")
+
+
+def check_reference(reference: Any, K: int) -> None:
+    good = isinstance(reference, tuple) and all(isinstance(r, int | np.integer) and 0 <= r < K for r in reference)
+    if not good or len(reference) != K:
+        raise ValueError(f"reference is {reference}; a tuple of {K} states in 0..{K - 1}, one for each row, is needed.")
+
+
+def _numbers(values: npt.ArrayLike, name: str) -> Array:
+    try:
+        if np.iscomplexobj(values):
+            raise TypeError
+        return np.asarray(values, dtype=float)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {values!r}; numbers are needed.") from None

@@ -1,0 +1,89 @@
+"""ArviZ, 0.23 or 1.x: the only place that knows which of them is installed.
+
+From 1.0 on draws are a DataTree of xarray instead of an InferenceData, and some functions moved or want more arguments.
+"""
+
+import functools
+import importlib
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from rarehmm.common.arrays import Array
+
+ENGINE = "h5netcdf"
+PACKED = 1100  # a byte of a compressed file is no more bytes of draws
+
+
+@functools.cache
+def arviz() -> Any:
+    """ArviZ, heavy: loaded only where it is used, once (the filters of warnings are those of all threads)."""
+    with warnings.catch_warnings():  # 0.23 announces its next major version
+        warnings.simplefilter("ignore", FutureWarning)
+        return importlib.import_module("arviz")
+
+
+def is_new() -> bool:
+    return int(arviz().__version__.split(".")[0]) >= 1
+
+
+def effective_size(x: Array, method: str = "bulk") -> float:
+    """Effective number of draws (chains, n), of the ``bulk`` or of the ``tail`` (Vehtari et al. 2021).
+
+    Of draws that are all the same 1, where ArviZ has as many as there are.
+    """
+    if (x == x[0, 0]).all():
+        return 1.0
+    more = {"prob": (0.05, 0.95)} if method == "tail" else {}
+    return float(arviz().ess(x, method=method, **more))
+
+
+def r_hat(x: Array) -> float:
+    """Rank-normalised R-hat of draws (chains, n); infinite if chains do not move."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = float(arviz().rhat(x))
+    return math.inf if math.isnan(value) else value
+
+
+def tail_index(log_weights: Array) -> float:
+    """Shape k of the Pareto law in the tail of importance weights (Vehtari et al. 2024); infinite of one or none."""
+    if len(log_weights) < 2:
+        return math.inf
+    if is_new():
+        stats = importlib.import_module("arviz_stats.base").array_stats
+        try:
+            return float(stats.psislw(-log_weights)[1])  # it takes log likelihoods, of which weights are the inverse
+        except ValueError:  # a tail of equal weights has no shape
+            return math.inf
+    return float(arviz().psislw(log_weights)[1])
+
+
+def inference_data(
+    draws: dict[str, Array], dims: dict[str, list[str]], coords: dict[str, Any], attributes: dict[str, str]
+) -> Any:
+    """Draws (chains, n, ...) by name as InferenceData or DataTree, with a group ``posterior``."""
+    if is_new():
+        about = {"posterior": attributes, "/": attributes}
+        return arviz().from_dict({"posterior": draws}, dims=dims, coords=coords, attrs=about)
+    return arviz().from_dict(posterior=draws, dims=dims, coords=coords, attrs=attributes, posterior_attrs=attributes)
+
+
+def write_netcdf(data: Any, path: str | Path) -> None:
+    data.to_netcdf(path, engine=ENGINE)
+
+
+def read_posterior(path: str | Path) -> tuple[str, dict[str, Any]]:
+    """What rarehmm wrote about itself, and all arrays, of the group ``posterior`` of a netCDF file.
+
+    By h5py alone: of a damaged file nothing is left open, and no more is read than it can hold.
+    """
+    with h5py.File(path, "r") as file:
+        group, there = file["posterior"], Path(path).stat().st_size
+        declared = sum(data.nbytes for data in group.values())
+        if declared > PACKED * there:
+            raise ValueError(f"it declares {declared} bytes of draws and has {there}")
+        return str(group.attrs["rarehmm"]), {name: data[()] for name, data in group.items()}

@@ -1,0 +1,354 @@
+"""Chains: many steps of a sampler on gradients from a pool of windows, with seeds, threads, progress and checkpoints.
+
+Each chain has two streams of random numbers, one for its windows and one for its noise, split off the generator that
+is passed in.  Draws do not depend on the number of threads, and a resumed run equals an uninterrupted one bit by bit.
+"""
+
+import hashlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import solve_triangular
+
+from rarehmm.common.arrays import Array
+from rarehmm.common.checks import check_generator, check_threads, check_whole, warn_interrupted
+from rarehmm.data.workers import available_threads, share, submit
+from rarehmm.engine.contracts.family import prepare
+from rarehmm.engine.contracts.sampler import DivergedError, Divergence, check_sampler, first_memory, noise_rows
+from rarehmm.engine.dispatch import explained
+from rarehmm.engine.kernels.chain import Room, Target, estimates, run_chain
+from rarehmm.engine.kernels.messages import Point, group, zeros
+from rarehmm.exact.batched import bare_target, empty_point
+from rarehmm.exact.statistics import n_summed
+from rarehmm.model.model import Model
+from rarehmm.search.mode import Mode
+from rarehmm.windows.pool import Pool
+
+FORMAT = 1  # of checkpoints
+SECONDS = 10.0  # between two of them
+
+
+def run(
+    rng: np.random.Generator,
+    sampler: Any,
+    model: Model,
+    pool: Pool,
+    start: Array,
+    steps: int,
+    *,
+    mode: Mode | None = None,
+    thin: int = 1,
+    threads: int | None = None,
+    watch: Callable[[int, int], None] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    executor: Any = None,
+) -> Array:
+    """Draws of theta (chains, steps // thin, d), one chain for each row of ``start`` (chains, d) or for one start (d,).
+
+    With a ``mode`` the sampler moves in coordinates that are whitened there, and a step uses more windows the farther
+    it is from it, up to 100 times as many: in proportion to the mean square of its whitened coordinates, rounded.
+    ``watch(done, total)`` is told of the steps of all chains together; Ctrl-C returns the draws so far, with a warning.
+    With a ``checkpoint``, a file, the state of the run is written there now and then; called again with the same
+    arguments, the run goes on from it.  With an ``executor``, or the client of a Dask cluster, chains are run by its
+    workers, without checkpoints.
+    """
+    check_generator(rng)
+    check_threads(threads)
+    if check_whole("thin", thin) > check_whole("steps", steps):
+        raise ValueError(f"thin is {thin} and there are {steps} steps: no draw would be kept.")
+    check_sampler(sampler, model.powers, model.component_names)
+    pool.check_model(model)
+    theta = starts(model, start)
+    target, begin = target_of(model, pool, mode), theta
+    if mode is not None:
+        begin = solve_triangular(mode.factor, (theta - mode.theta).T, lower=True).T
+    states = [State(child.spawn(2), row, sampler) for child, row in zip(rng.spawn(len(theta)), begin, strict=True)]
+    draws = whole = np.full((len(theta), steps // thin, model.size), np.nan)
+    saved = None
+    if checkpoint:
+        saved = Checkpoint(Path(checkpoint), settings(sampler, model, pool, mode, states, steps, thin))
+        saved.resume(states, draws, thin)
+    lock, stop = threading.Lock(), threading.Event()
+
+    def told() -> None:
+        if watch:
+            watch(sum(s.done for s in states), steps * len(states))
+        if saved:
+            saved.write_now_and_then(states, draws)
+
+    def one(chain: int) -> None:
+        state = states[chain]
+        parts = refills(state, sampler, model, target, pool, steps)
+        if away:
+            found, state.diverged = away[chain].result()
+            parts = iter(found)
+        follow(state, parts, draws[chain], thin, lock, stop, told)
+
+    away = []
+    if executor is not None and not saved:
+        sent = share(executor, pool)
+        away = [submit(executor, by_itself, state, sampler, model, target, sent, steps) for state in states]
+    try:
+        with ThreadPoolExecutor(min(threads or available_threads(), len(states))) as workers:
+            running = [workers.submit(one, chain) for chain in range(len(states))]
+            try:
+                for result in running:
+                    result.result()
+            finally:
+                stop.set()
+    except KeyboardInterrupt:
+        done = min(s.done for s in states) // thin
+        warn_interrupted(done * len(states), draws[:, :, 0].size)
+        draws = draws[:, :done]
+    finally:
+        if saved:
+            saved.write(states, whole)
+    found = [Divergence(s.diverged, s.done // thin, chain) for chain, s in enumerate(states) if s.diverged]
+    if found:
+        raise DivergedError(found, draws)
+    return draws
+
+
+def follow(
+    state: "State",
+    parts: Iterator[tuple[int, Array]],
+    draws: Array,
+    thin: int,
+    lock: threading.Lock,
+    stop: threading.Event,
+    told: Callable[[], None],
+) -> None:
+    """Keep every ``thin``-th of a chain's draws, part by part, and tell of each; until the end, or ``stop``."""
+    for good, kept in parts:
+        with lock:
+            numbers = np.arange(state.done + 1, state.done + good + 1)  # of the steps, from 1
+            stored = numbers % thin == 0
+            draws[numbers[stored] // thin - 1] = kept[stored]
+            state.commit(good)
+            told()
+        if stop.is_set():
+            return
+
+
+def starts(model: Model, start: Any) -> Array:
+    """Starts (chains, d), checked."""
+    try:
+        theta = np.atleast_2d(np.array(start, dtype=float))
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"start is a {type(start).__name__}; one theta (d,), or one for each chain, is needed: see model.pack."
+        ) from None
+    if theta.ndim != 2 or len(theta) == 0 or theta.shape[1] != model.size:
+        raise ValueError(f"start has shape {np.shape(start)}; it must be ({model.size},) or (chains, {model.size}).")
+    model.unpack_all(theta)
+    return theta
+
+
+class State:
+    """Where a chain stands: its ``position`` (d,), the sampler's ``memory``, steps ``done``, and its streams.
+
+    ``saved`` is the same at the end of the last refill, which is where a run can be taken up again.
+    """
+
+    def __init__(self, streams: list[np.random.Generator], position: Array, sampler: Any) -> None:
+        self.windows, self.noise = streams
+        self.position, self.memory = position.copy(), first_memory(sampler, position)
+        self.done, self.diverged = 0, ""
+        self.commit(0)
+
+    def commit(self, good: int) -> None:
+        self.done += good
+        streams = [s.bit_generator.state for s in (self.windows, self.noise)]
+        self.saved = {
+            "position": self.position.copy(), "memory": self.memory.copy(), "done": np.array(self.done),
+            "diverged": np.array(self.diverged), "streams": np.array(json.dumps(streams)),
+        }  # fmt: skip
+
+    def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
+        for name in ("position", "memory"):
+            now, then = self.saved[name], saved[name]
+            if now.shape != then.shape or now.dtype != then.dtype or not np.isfinite(then).all():
+                raise ValueError(f"{name} {then.shape} of {then.dtype}, or not finite")
+        self.position, self.memory = saved["position"].copy(), saved["memory"].copy()  # chains move them in place
+        self.done, self.diverged = int(saved["done"]), str(saved["diverged"])
+        if self.done < 0 or saved["diverged"].ndim > 0:
+            raise ValueError(f"{self.done} steps done, {self.diverged} diverged")
+        states = json.loads(str(saved["streams"]))
+        for stream, state in zip((self.windows, self.noise), states, strict=True):
+            stream.bit_generator.state = state
+        self.saved = saved
+
+
+def refills(
+    state: State, sampler: Any, model: Model, target: Target, pool: Pool, steps: int
+) -> Iterator[tuple[int, Array]]:
+    """Run a chain as far as each refill of the pool goes: how many steps were good, and their draws (m, d)."""
+    spare = int(target.growth) if target.growth > 1 else 0  # steps far from the mode use several sets
+    gathered, work = pool.room(steps + steps // 4 + spare), workspace(model, pool)
+    kept, rows = np.empty((min(pool.ahead, steps), model.size)), noise_rows(sampler)
+    while state.done < steps and not state.diverged:
+        m = min(pool.ahead, steps - state.done)
+        sets = min(pool.ahead, m + m // 4 + spare) if spare else m
+        pool.fill(state.windows, sets, gathered)
+        normals = state.noise.standard_normal((m, rows, model.size))
+        with explained(f"{model.name} or {type(sampler).__name__}"):
+            good, well = run_chain(
+                sampler, model.family, target, gathered, sets, normals, state.position, state.memory, *work, kept[:m]
+            )
+        if not well:
+            low, high = model.bounds
+            theta = work[2].vectors[0][model.free]
+            state.diverged = model.component_names[int(np.argmin((theta >= low) & (theta <= high)))]
+        yield good, kept[:good]
+
+
+def by_itself(
+    state: State, sampler: Any, model: Model, target: Target, pool: Pool, steps: int
+) -> tuple[list[tuple[int, Array]], str]:
+    """All parts of a chain, and the component that diverged, if any: the work of a worker."""
+    parts, state = [], deepcopy(state)  # a worker may be a thread
+    for good, kept in refills(state, sampler, model, target, pool, steps):
+        parts.append((good, kept.copy()))
+        state.commit(good)
+    return parts, state.diverged
+
+
+# ---------------------------------------------------------------- checkpoints
+def settings(
+    sampler: Any, model: Model, pool: Pool, mode: Mode | None, states: list[State], steps: int, thin: int
+) -> dict[str, str]:
+    """Digests of all that a run depends on, by name: a checkpoint of another run is refused."""
+    W, s, frozen = pool.windows, pool.series, pool.frozen
+    sample = [s.read(low, min(len(s), low + 10_000)) for low in np.linspace(0, max(0, len(s) - 10_000), 100, dtype=int)]
+    kept = (frozen.phi, frozen.statistics, *frozen.messages) if frozen else ()
+    return {
+        "sampler": digest(type(sampler).__name__, *sampler),
+        "model": digest(
+            type(model.family).__name__, model.family, model.priors, model.start, model.component_names, model.vector
+        ),
+        "series": digest(len(s), s.bounds, s.summaries, *sample),
+        "windows": digest(W.half_width, W.buffer, pool.size, pool.ahead, pool.owner),
+        "design": digest(pool.probabilities, pool.row),
+        "mode": digest(*((mode.theta, mode.factor) if mode else ())),
+        "frozen statistics": digest(*kept),
+        "start or seed": digest(*(value for state in states for _, value in sorted(state.saved.items()))),
+        "steps": digest(steps, thin),
+    }
+
+
+def digest(*values: Any) -> str:
+    """Digest of arrays, all their digits, and of other values as text."""
+    total = hashlib.sha256()
+    for value in values:
+        array = isinstance(value, np.ndarray)
+        total.update(repr((value.shape, str(value.dtype))).encode() if array else repr(value).encode())
+        total.update(np.ascontiguousarray(value).tobytes() if array else b"")
+    return total.hexdigest()
+
+
+class Checkpoint:
+    """A file with the state of a run, replaced as a whole; it holds arrays and text, nothing that can be executed."""
+
+    def __init__(self, path: Path, described: dict[str, str]) -> None:
+        if not path.parent.is_dir():
+            raise ValueError(f"checkpoint is {path}, but there is no folder {path.parent}; make it first.")
+        self.path, self.described, self.last = path, described, time.monotonic()
+
+    def write_now_and_then(self, states: list[State], draws: Array) -> None:
+        if time.monotonic() - self.last >= SECONDS:
+            self.write(states, draws)
+
+    def write(self, states: list[State], draws: Array) -> None:
+        parts: dict[str, Any] = {
+            f"{key}_{i}": value for i, state in enumerate(states) for key, value in state.saved.items()
+        }
+        parts |= {"about": np.array(json.dumps({"format": FORMAT, **self.described})), "draws": draws}
+        partial = self.path.with_name(f"{self.path.name}.partial")
+        with partial.open("wb") as file:
+            np.savez(file, **parts)
+        partial.replace(self.path)
+        self.last = time.monotonic()
+
+    def resume(self, states: list[State], draws: Array, thin: int) -> None:
+        """Take up the run in the file, if there is one."""
+        if not self.path.exists():
+            return
+        try:
+            with self.path.open("rb") as file:
+                loaded = np.load(file, allow_pickle=False)
+                if not hasattr(loaded, "files"):
+                    raise ValueError("one array")
+                parts = dict(loaded)
+            about = json.loads(str(parts.pop("about")))
+            if not isinstance(about, dict):
+                raise ValueError("it does not say of what")
+            kept = parts.pop("draws")
+            restored = [{key: parts[f"{key}_{i}"] for key in state.saved} for i, state in enumerate(states)]
+        except Exception as error:  # archives that are damaged raise what they like
+            raise ValueError(f"{self.path} is no checkpoint of a run ({error}); remove it to start anew.") from error
+        differs = [key for key, value in {"format": FORMAT, **self.described}.items() if about.get(key) != value]
+        if differs:
+            raise ValueError(
+                f"{self.path} is the checkpoint of another run: {', '.join(differs)} differ. Remove it to start anew, "
+                "or use another file."
+            )
+        try:
+            if kept.shape != draws.shape or kept.dtype != draws.dtype:
+                raise ValueError(f"draws {kept.shape} of {kept.dtype}")
+            for state, saved, rows in zip(states, restored, kept, strict=True):
+                state.restore(saved)
+                if not np.isfinite(rows[: state.done // thin]).all():
+                    raise ValueError("draws that are not finite")
+        except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
+            raise ValueError(f"{self.path} is damaged ({error}); remove it to start anew.") from error
+        draws[:] = kept
+
+
+# ---------------------------------------------------------------- gradients alone
+def gradient_estimates(rng: np.random.Generator, model: Model, pool: Pool, theta: Array, count: int) -> Array:
+    """Stochastic gradients (count, d) of the log posterior at one theta (d,), as a chain would see them."""
+    check_generator(rng)
+    check_whole("count", count)
+    pool.check_model(model)
+    (theta,) = starts(model, theta)
+    gathered, target, (point, sums, room) = pool.room(count), target_of(model, pool), workspace(model, pool)
+    theta = model.spread(theta)
+    out = np.empty((count, len(theta)))
+    for low in range(0, count, pool.ahead):
+        part = out[low : low + pool.ahead]
+        pool.fill(rng, len(part), gathered)
+        with explained(model.name):
+            estimates(model.family, target, gathered, theta, point, sums, room, part)
+    return out[:, model.free]
+
+
+def target_of(model: Model, pool: Pool, mode: Mode | None = None) -> Target:
+    """The model as the chain's kernel sees it."""
+    frozen, bare = pool.frozen, bare_target(model)
+    if frozen is not None:
+        bare = bare._replace(total=frozen.total)
+        if not frozen.by_gradient:
+            bare = bare._replace(hat=np.array([prepare(model.family, phi) for phi in frozen.phi]))
+    if mode is None:
+        return bare
+    return bare._replace(whitened=True, centre=mode.theta, factor=mode.factor, growth=min(100.0, pool.ahead))
+
+
+def workspace(model: Model, pool: Pool) -> tuple[Point, Any, Room]:
+    """What a chain over the windows of a pool works in."""
+    K, P = model.n_states, len(model.family.parameters)
+    point = empty_point(model)
+    *_, p, a, scale, top, b, pb = group(pool.n, 1, K)
+    left, pull, pairs = np.empty((3, K, K))
+    frozen, vectors = np.empty(pool.statistics.shape[1]), np.empty((2, len(model.vector)))
+    room = Room(p, a, scale, top, b, pb, np.empty(K), left, np.empty((2, K)), pull, pairs, frozen, vectors)
+    return point, zeros(K, P, n_summed(model.family))[1], room

@@ -1,0 +1,377 @@
+r"""Importance sampling from the Laplace approximation, and from proposals that learn: exact, in forward passes alone.
+
+In cube-root coordinates the posterior is nearly Gaussian: :math:`\phi = (P_{jk} / P_{jr})^{1/3}`, :math:`s^{-2/3}`,
+:math:`\lambda^{1/3}`, and means as they are.  With :math:`\theta = 3 t \log \phi`, t = 1 or -1, the log density gains
+:math:`\sum \log (3 / \phi)`.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.special import gammaln, logsumexp
+
+from rarehmm.common.arrays import Array, BoolArray, IntArray
+from rarehmm.common.checks import warn_interrupted
+from rarehmm.data.series import Series
+from rarehmm.exact.batched import Points
+from rarehmm.exact.passes import expectations, log_posterior
+from rarehmm.model.coordinates import AdditiveLogRatio
+from rarehmm.model.model import Model
+from rarehmm.model.priors import InverseGamma
+from rarehmm.search.mode import Mode, has_names, metric
+
+DEGREES = 4.0  # of freedom of the proposals
+
+
+class Roots:
+    """Cube-root coordinates of a model around its mode: ``power`` t (d,), 0 where a coordinate stays as it is.
+
+    ``centre`` and ``factor`` are those of the Laplace approximation in these coordinates.
+    """
+
+    def __init__(self, mode: Mode, series: Series, threads: int | None = None) -> None:
+        self.model, self.series, self.threads = mode.model, series, threads
+        self.power = powers(mode.model)
+        self.mode, self.points = mode, Points(mode.model, series, threads)
+        self.centre, self.factor = self._mode(mode)
+
+    @property
+    def rooted(self) -> BoolArray:
+        """Which coordinates are positive."""
+        return np.asarray(self.power != 0)
+
+    def roots(self, theta: Array) -> Array:
+        return to_roots(theta, self.power)
+
+    def theta(self, phi: Array) -> Array:
+        return from_roots(phi, self.power)
+
+    def log_jacobian(self, phi: Array) -> Array:
+        """What the log density of phi (n, .) has more than that of theta."""
+        return np.asarray(np.log(3 / phi[:, self.rooted]).sum(1))
+
+    def log_density(self, phi: Array) -> Array:
+        """Log posterior densities (n,) of phi (n, .), states named as at the mode; minus infinity outside."""
+        out = np.full(len(phi), -np.inf)
+        positive = np.nonzero((phi[:, self.rooted] > 0).all(1))[0]
+        theta = self.theta(phi[positive])
+        ordered = has_names(self.mode, theta)  # other names for the same are left out, as draws are renamed alike
+        inside = positive[ordered]
+        if len(inside) > 0:
+            out[inside] = self.points.values(theta[ordered]) + self.log_jacobian(phi[inside])
+        return out
+
+    def slope(self, phi: Array) -> Array:
+        """Gradient of ``log_density`` at one phi."""
+        g = log_posterior(self.model, self.theta(phi), self.series, threads=self.threads)[1]
+        return root_slope(phi, self.power, g)
+
+    def _mode(self, mode: Mode) -> tuple[Array, Array]:
+        """The mode in these coordinates, and the factor of the inverse Hessian there.
+
+        The Hessian is that at the mode of theta in other coordinates where the two modes are close.
+        """
+        phi = self.roots(mode.theta)
+        scale = np.where(self.rooted, 3 * self.power / np.where(self.rooted, phi, 1.0), 1.0)
+        hessian = scale[:, None] * mode.hessian * scale - np.diag(np.where(self.rooted, phi, np.inf) ** -2.0)
+        factor, curved = metric(hessian)
+        top = self._climb(phi, factor)
+        if curved and np.linalg.norm(solve_triangular(factor, top - phi, lower=True)) < 0.1:
+            return top, factor
+        return self._settle(top, np.linalg.norm(mode.factor, axis=1))
+
+    def _climb(self, phi: Array, factor: Array) -> Array:
+        """Higher up by a few Newton steps with one metric."""
+        for _ in range(4):
+            slope = factor.T @ self.slope(phi)
+            if np.abs(slope).max() < 1e-2:
+                break
+            move = factor @ (slope / max(1.0, float(np.abs(slope).max())))
+            while (phi[self.rooted] + move[self.rooted] <= 0.5 * phi[self.rooted]).any():
+                move = move / 2
+            phi = phi + move
+        return phi
+
+    def _settle(self, phi: Array, spread: Array) -> tuple[Array, Array]:
+        """The factor of the inverse Hessian, by differences, and one more Newton step with it.
+
+        ``spread`` (d,): standard deviations of theta, of which a hundredth is a step.
+        """
+        d = len(phi)
+        rows = np.empty((d, d))
+        for i in range(d):
+            step = np.zeros(d)
+            step[i] = 1e-3 * phi[i] if self.rooted[i] else 1e-2 * spread[i]
+            rows[i] = (self.slope(phi - step) - self.slope(phi + step)) / (2 * step[i])
+        factor, _ = metric((rows + rows.T) / 2)
+        better = phi + factor @ (factor.T @ self.slope(phi))
+        before, after = self.log_density(np.array([phi, better]))
+        return better if after > before else phi, factor
+
+
+class GammaRows(Roots):
+    r"""The same with rows of the transition matrix as gamma numbers: :math:`g_{jk} = P_{jk} r_j`, coordinates
+    :math:`g_{jk}^{1/3}`, where the sum :math:`r_j \sim Gamma(c_j)` is auxiliary, :math:`c_j = K \alpha + n_j` with the
+    expected number n_j of transitions from j at the mode.  No entry is a reference: better where a row has few counts.
+    """
+
+    def __init__(self, mode: Mode, series: Series, threads: int | None = None) -> None:
+        parameters = mode.model.unpack(mode.theta)
+        counts = expectations(mode.model, parameters, series, threads=threads).pairs.sum(1)
+        self.total = mode.model.n_states * mode.model.priors.transition.concentration + counts
+        self.n_emission = parameters.phi.size
+        coordinates: Any = mode.model.coordinates
+        self.references: IntArray = coordinates.references(mode.model.n_states)
+        super().__init__(mode, series, threads)
+
+    @property
+    def rooted(self) -> BoolArray:
+        K = self.model.n_states
+        return np.append(self.power[: self.n_emission] != 0, np.ones(K * K, dtype=bool))
+
+    def roots(self, theta: Array) -> Array:
+        K, E = self.model.n_states, self.n_emission
+        numbers = self.total[:, None] * self.model.coordinates.unpack(theta[..., E:], K)
+        rows = np.cbrt(numbers).reshape(*theta.shape[:-1], -1)
+        return np.concatenate([to_roots(theta[..., :E], self.power[:E]), rows], axis=-1)
+
+    def theta(self, phi: Array) -> Array:
+        E = self.n_emission
+        logs = 3 * np.log(self._rows(phi))
+        rows, columns = self.model.coordinates.free(self.model.n_states)
+        ratios = logs[..., rows, columns] - logs[..., rows, self.references[rows]]
+        return np.concatenate([from_roots(phi[..., :E], self.power[:E]), ratios], axis=-1)
+
+    def _rows(self, phi: Array) -> Array:
+        """The coordinates of the transition matrix (..., K, K)."""
+        return phi[..., self.n_emission :].reshape(*phi.shape[:-1], self.model.n_states, self.model.n_states)
+
+    def log_jacobian(self, phi: Array) -> Array:
+        E, K = self.n_emission, self.model.n_states
+        rows = self._rows(phi)
+        sums = (rows**3).sum(-1)
+        logs = 3 * np.log(rows) - np.log(sums)[..., None]  # of P
+        auxiliary = (self.total - K) * np.log(sums) - sums - gammaln(self.total)
+        here = auxiliary.sum(-1) + (np.log(3 * rows**2) - logs).sum((-1, -2))
+        return np.asarray(here + np.log(3 / phi[:, :E][:, self.rooted[:E]]).sum(1))
+
+    def slope(self, phi: Array) -> Array:
+        E, K = self.n_emission, self.model.n_states
+        g = log_posterior(self.model, self.theta(phi), self.series, threads=self.threads)[1]
+        rows = self._rows(phi)
+        sums = (rows**3).sum(1, keepdims=True)
+        P, slopes = rows**3 / sums, np.zeros((K, K))  # in the logarithms of the gamma numbers
+        slopes[self.model.coordinates.free(K)] = g[E:]
+        slopes[np.arange(K), self.references] = -slopes.sum(1)
+        slopes += (self.total[:, None] - K) * P - rows**3 + K * P - 1 + 2 / 3
+        return np.concatenate([root_slope(phi[:E], self.power[:E], g[:E]), (3 / rows * slopes).ravel()])
+
+    def _mode(self, mode: Mode) -> tuple[Array, Array]:
+        spread = np.linalg.norm(mode.factor, axis=1)
+        phi, factor = self._settle(self.roots(mode.theta), spread)
+        return self._settle(self._climb(phi, factor), spread)
+
+
+def to_roots(theta: Array, power: Array) -> Array:
+    """exp(t theta / 3), theta itself where the power t is 0."""
+    rooted = power != 0
+    return np.where(rooted, np.exp(np.where(rooted, power * theta / 3, 0.0)), theta)
+
+
+def from_roots(phi: Array, power: Array) -> Array:
+    """The way back: 3 t log phi."""
+    rooted = power != 0
+    return np.where(rooted, 3 * power * np.log(np.where(rooted, phi, 1.0)), phi)
+
+
+def root_slope(phi: Array, power: Array, slope: Array) -> Array:
+    """Gradient of a log density in roots from that in theta, with the Jacobian."""
+    inverse = np.divide(1.0, phi, out=np.zeros(len(phi)), where=power != 0)
+    return np.where(power != 0, 3 * power * inverse * slope - inverse, slope)
+
+
+def powers(model: Model) -> Array:
+    """t of each coordinate: -1 for variances (inverse gamma priors), 1 for rates and transitions, 0 for the rest.
+
+    Where a prior has too little mass for the density of a root to fall off at 0, the logarithm stays.
+    """
+    kinds = []
+    for log, prior in zip(model.as_logs, model.priors.emission, strict=True):
+        enough = getattr(prior, "shape", 0.0) > 1 / 3
+        kinds.append((-1.0 if isinstance(prior, InverseGamma) else 1.0) if log and enough else 0.0)
+    transitions = has_roots(model)
+    size = model.coordinates.size(model.n_states)
+    return np.concatenate([np.repeat(kinds, model.n_states), np.full(size, float(transitions))])[model.free]
+
+
+def has_roots(model: Model) -> bool:
+    """Whether roots of transition probabilities have a mode: log ratios, and a prior with enough mass."""
+    return isinstance(model.coordinates, AdditiveLogRatio) and model.priors.transition.concentration > 1 / 3
+
+
+class Weighted(NamedTuple):
+    """Points theta (n, d) with log weights (n,), out of ``drawn`` of which the others had no density; and the effective
+    size of the last round on its own, as a share."""
+
+    theta: Array
+    log_weights: Array
+    drawn: int
+    last_share: float
+    interrupted: bool = False
+
+    @property
+    def weights(self) -> Array:
+        return np.asarray(np.exp(self.log_weights - logsumexp(self.log_weights)))
+
+    @property
+    def effective(self) -> float:
+        """Effective number of draws."""
+        return effective(self.log_weights)
+
+    @property
+    def evidence(self) -> float:
+        """Log of the integral of the unnormalised posterior."""
+        return float(logsumexp(self.log_weights) - np.log(self.drawn))
+
+    def resample(self, rng: np.random.Generator, size: int) -> Array:
+        """Equally weighted draws (size, d), systematically."""
+        if len(self.theta) == 0:
+            raise ValueError(
+                f"none of the {self.drawn} points drawn around the mode has a density: its states can hardly be told "
+                "apart, and importance sampling has nothing to weigh. Use fewer states, or another method ('auto')."
+            )
+        at = (np.arange(size) + rng.random()) / size
+        return self.theta[np.minimum(np.searchsorted(np.cumsum(self.weights), at), len(self.theta) - 1)]
+
+
+def effective(log_weights: Array) -> float:
+    """(sum w)^2 / sum w^2; of no weights 0."""
+    if len(log_weights) == 0:
+        return 0.0
+    return float(np.exp(2 * logsumexp(log_weights) - logsumexp(2 * log_weights)))
+
+
+class Proposal(NamedTuple):
+    """A mixture of Student-t laws with the shares, means and factors given."""
+
+    shares: list[float]
+    means: list[Array]
+    factors: list[Array]
+
+    def draw(self, rng: np.random.Generator, size: int) -> Array:
+        kind: IntArray = rng.choice(len(self.shares), size, p=self.shares)
+        d = len(self.means[0])
+        noise = rng.standard_normal((size, d)) / np.sqrt(rng.chisquare(DEGREES, size) / DEGREES)[:, None]
+        return np.array([self.means[k] + self.factors[k] @ e for k, e in zip(kind, noise, strict=True)])
+
+    def log_density(self, x: Array) -> Array:
+        d = x.shape[1]
+        norm = gammaln((DEGREES + d) / 2) - gammaln(DEGREES / 2) - d / 2 * np.log(DEGREES * np.pi)
+        parts = []
+        for share, mean, factor in zip(*self, strict=True):
+            square = (solve_triangular(factor, (x - mean).T, lower=True) ** 2).sum(0)
+            logs = norm - np.log(np.diag(factor)).sum() - (DEGREES + d) / 2 * np.log1p(square / DEGREES)
+            parts.append(np.log(share) + logs)
+        return np.asarray(logsumexp(parts, axis=0))
+
+
+def laplace_importance(rng: np.random.Generator, roots: Roots, size: int = 256, *, first: int = 64) -> Weighted:
+    """Points from the Gaussian at the mode in cube-root coordinates, weighted to the posterior.
+
+    If the share of effective points among the ``first`` leaves no doubt, above .93 or below .5, they are all.
+    """
+    z, log_weights = np.empty((0, len(roots.centre))), np.empty(0)
+    constant = np.log(np.diag(roots.factor)).sum() + len(roots.centre) / 2 * np.log(2 * np.pi)
+    for count in (min(first, size), size - min(first, size)):
+        new = rng.standard_normal((count, len(roots.centre)))
+        logs = roots.log_density(roots.centre + new @ roots.factor.T) + (new**2).sum(1) / 2 + constant
+        z, log_weights = np.vstack([z, new]), np.append(log_weights, logs)
+        inside = np.isfinite(log_weights)
+        share = effective(log_weights[inside]) / len(z)
+        if not 0.5 <= share <= 0.93:
+            break
+    return Weighted(roots.theta(roots.centre + z[inside] @ roots.factor.T), log_weights[inside], len(z), share)
+
+
+def adaptive_importance(
+    rng: np.random.Generator, roots: Roots, wanted: float = 1000.0, rounds: tuple[int, ...] = (400, 400, 400, 800)
+) -> Weighted:
+    """Proposals that learn: after each round a Student-t law is fitted to all points so far; weights are the posterior
+    over the mixture of all proposals (deterministic mixture).  The last planned round is as long as the effective size
+    ``wanted`` asks for, at most three more follow if it is not reached.  Ctrl-C ends it after the round before.
+    """
+    d, unit = len(roots.centre), np.eye(len(roots.centre))
+    proposals = [Proposal([1.0], [np.zeros(d)], [1.05 * unit])]
+    points, logs, sizes = np.empty((0, d)), np.empty(0), np.empty(0)
+    constant = np.log(np.diag(roots.factor)).sum()
+    weights, inside, reached, own, number = logs, np.empty(0, dtype=bool), 0.0, 1.0, 0
+    interrupted = False
+    try:
+        while number < len(rounds) or (reached < wanted and number < len(rounds) + 3):
+            size = rounds[min(number, len(rounds) - 1)]
+            if number >= len(rounds) - 1:  # as many as are missing at the rate of the round before
+                size = int(np.clip(1.1 * (wanted - reached) / max(own, 0.1), size, max(size, 4 * wanted)))
+            if number > 0:
+                mean, covariance = fitted(points[inside], weights[inside])
+                learnt = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
+                proposals.append(Proposal([0.85, 0.15], [mean, np.zeros(d)], [learnt, 1.2 * unit]))
+            new = proposals[-1].draw(rng, size)
+            fresh = roots.log_density(roots.centre + new @ roots.factor.T) + constant
+            own = effective((fresh - proposals[-1].log_density(new))[np.isfinite(fresh)]) / size
+            all_points, all_logs, all_sizes = np.vstack([points, new]), np.append(logs, fresh), np.append(sizes, size)
+            shares = np.log(all_sizes / all_sizes.sum())
+            laws = zip(shares, proposals, strict=True)
+            mixture = logsumexp([s + p.log_density(all_points) for s, p in laws], axis=0)
+            worth = effective((all_logs - mixture)[np.isfinite(all_logs)])
+            points, logs, sizes, weights, inside, reached, number = (  # all or nothing, whenever Ctrl-C comes
+                all_points, all_logs, all_sizes, all_logs - mixture, np.isfinite(all_logs), worth, number + 1,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        warn_interrupted(int(reached), int(wanted))
+        interrupted = True
+    theta = roots.theta(roots.centre + points[inside] @ roots.factor.T)
+    return Weighted(theta, weights[inside], len(points), own, interrupted)
+
+
+def fitted(points: Array, log_weights: Array) -> tuple[Array, Array]:
+    """Mean and covariance of weighted points, weights cut at n^(-1/2) and tempered until they are worth 8 d points;
+    the covariance is drawn towards the identity, and is all of it where there are no points."""
+    n, d = points.shape
+    if n == 0:
+        return np.zeros(d), np.eye(d)
+    logs = np.minimum(log_weights - logsumexp(log_weights), -0.5 * np.log(n))
+    power = 1.0
+    while effective(power * logs) < 8 * d and power > 0.02:
+        power *= 0.8
+    weights = np.exp(power * logs - logsumexp(power * logs))
+    worth = effective(power * logs)
+    mean = weights @ points
+    covariance = (points - mean).T @ ((points - mean) * weights[:, None])
+    share = worth / (worth + 3 * d)
+    return mean, share * covariance + (1 - share) * np.eye(d)
+
+
+def bridge_evidence(rng: np.random.Generator, mode: Mode, points: Points, draws: Array) -> float:
+    r"""Log of the integral of the unnormalised posterior around a mode, from draws (n, d) there, by bridge sampling.
+
+    States of the draws are named as at the mode, and the integral is over points that have these names.
+
+    A Student-t law g is fitted to one half of the draws; with the other half, and as many draws of g, the ratio
+    :math:`r = E_g[p / (s p + s' r g)] / E_p[g / (s p + s' r g)]` is iterated (Meng and Wong 1996).
+    """
+    fit, rest = draws[::2], draws[1::2]
+    rest = rest[:: max(1, len(rest) // 2000)]
+    scale = (DEGREES - 2) / DEGREES  # of a Student-t law with the covariance of the draws
+    factor = np.linalg.cholesky(scale * np.atleast_2d(np.cov(fit.T)) + 1e-12 * np.eye(draws.shape[1]))
+    proposal = Proposal([1.0], [fit.mean(0)], [np.asarray(factor, dtype=np.float64)])
+    others = proposal.draw(rng, len(rest))
+    mine, theirs = (points.values(x) - proposal.log_density(x) for x in (rest, others))  # log p / g
+    theirs[~has_names(mode, others)] = -np.inf
+    log_r = float(np.median(mine))
+    for _ in range(1000):
+        new = logsumexp(theirs - np.logaddexp(theirs, log_r)) - logsumexp(-np.logaddexp(mine, log_r))
+        if abs(new - log_r) < 1e-8:
+            break
+        log_r = float(new)
+    return log_r
