@@ -22,7 +22,8 @@ from scipy.stats import wasserstein_distance
 import rarehmm as rh
 from rarehmm.exact.em import rows
 from rarehmm.sampling.diagnostics import mixing
-from rarehmm.sampling.exact import gibbs, hmc
+from rarehmm.sampling.gibbs import gibbs
+from rarehmm.sampling.hmc import hmc
 from rarehmm.sampling.importance import Roots, adaptive_importance
 from rarehmm.sampling.methods import named
 from rarehmm.sampling.rule import infer
@@ -157,7 +158,7 @@ def main():
     jobs = [(name, use.first + i, use.wanted, i == 0) for i in range(use.sets) for name in use.cases]
     RESULTS.mkdir(exist_ok=True)
     kept, found = RESULTS / "calibrate.json", []
-    if use.go_on and kept.exists():
+    if use.advance and kept.exists():
         found = [r for r in json.loads(kept.read_text()) if r["name"] in CASES]
         done = {(r["name"], r["seed"]) for r in found}
         jobs = [job for job in jobs if job[:2] not in done]

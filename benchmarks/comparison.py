@@ -79,8 +79,8 @@ def has_rare_mean(probability, means, draws):
     """Is there a state with the true mean, give or take 1, and with the true share, give or take a factor of 3?"""
     shares = probability.mean(0)
     near = np.abs(means - TRUE_MEAN) < 1
-    alike = (shares > TRUE_SHARE / 3) & (shares < TRUE_SHARE * 3)
-    out = {"found": bool((near & alike).any())}
+    exchangeable_groups = (shares > TRUE_SHARE / 3) & (shares < TRUE_SHARE * 3)
+    out = {"found": bool((near & exchangeable_groups).any())}
     if draws is not None:
         closest = draws[:, np.argmin(np.abs(means - TRUE_MEAN))]
         low, high = np.quantile(closest, [0.05, 0.95])
@@ -179,7 +179,7 @@ def clock(seconds):
     return f"{seconds:,.0f}" if seconds >= 100 else f"{seconds:.1f}" if seconds >= 1 else f"{seconds:.2f}"
 
 
-def words(rows, limit):
+def message(rows, limit):
     """A line of the table: first, then, found, interval, behind."""
     done = [row for row in rows if "seconds" in row]
     found = f"{sum(row['found'] for row in rows)} of {len(rows)}"
@@ -227,7 +227,7 @@ def report(found):
         "|---|---|---|---|---|---|---|",
     ]
     for cell in found["cells"]:
-        lines.append(f"| {cell['series']} | {cell['tool']} | {' | '.join(words(cell['fits'], limit))} |")
+        lines.append(f"| {cell['series']} | {cell['tool']} | {' | '.join(message(cell['fits'], limit))} |")
     lines += [
         "",
         *(filled(f"- {text}", "  ") for text in remarks(found)),

@@ -91,7 +91,7 @@ def by_rarehmm(y):
     hmm = rh.RareHMM(STATES).fit(y)
     smoothed, causal, rare = hmm.predict_proba(y), hmm.filter_proba(y), hmm.rare_states_
     remarks = [] if len(rare) else ["no state is rare"]
-    if not all(check.good for check in hmm.posterior_.checks):
+    if not all(check.passed for check in hmm.posterior_.checks):
         remarks.append("the verdict is not good")
     probabilities = smoothed[:, rare].sum(1), causal[:, rare].sum(1), smallest(smoothed)
     return [probability > 0.5 for probability in probabilities], remarks
@@ -161,8 +161,8 @@ def nab():
             for group in groups:
                 row = rows.setdefault((group, name), {"group": group, "name": name})
                 row.update({key: row.get(key, 0) + value for key, value in counts(alarm, window, seconds).items()})
-        for words in said:
-            remarks.setdefault(words, []).append(series)
+        for message in said:
+            remarks.setdefault(message, []).append(series)
     return {"nab": {"rows": sorted(rows.values(), key=lambda row: row["group"]), "remarks": remarks}}
 
 
@@ -316,7 +316,7 @@ def nab_page(rows, remarks):
         "Remarks (no rare state, a verdict that is not good, a series refused; names are in detection.json):",
         "",
     ]
-    lines += [f"- {words}: {len(series)} of {total['series']} series" for words, series in remarks.items()]
+    lines += [f"- {message}: {len(series)} of {total['series']} series" for message, series in remarks.items()]
     return lines
 
 

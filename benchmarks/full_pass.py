@@ -165,9 +165,9 @@ def report(data):
     ]
     for r in data["one"]:
         faster = [f"{r[p] / r['gradient']:.0f}x" for p in ("hmmlearn", "dynamax")]
-        alike = [f"{r[p] / r['smoothed']:.0f}x" for p in ("hmmlearn", "dynamax")]
+        exchangeable_groups = [f"{r[p] / r['smoothed']:.0f}x" for p in ("hmmlearn", "dynamax")]
         cells = [f"{r[c]:.1f}" for c in ("likelihood", "gradient", "statistics", "smoothed", "hmmlearn", "dynamax")]
-        lines.append(f"| {r['K']} | " + " | ".join([*cells, ", ".join(faster), ", ".join(alike)]) + " |")
+        lines.append(f"| {r['K']} | " + " | ".join([*cells, ", ".join(faster), ", ".join(exchangeable_groups)]) + " |")
     families = ", ".join(f"{name} {value:.1f}" for name, value in data["families"].items())
     lines += ["", f"Gradient for other families, K = 3: {families}.", "", "## Two threads", ""]
     lines += ["| K | one thread | two threads | faster |", "|---|---|---|---|"]

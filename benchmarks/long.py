@@ -69,7 +69,7 @@ def fit(data, **more):
     series = rh.Series(data, **more)
     model = rh.Model(rh.Gaussian(), 3, rh.default_priors(rh.Gaussian(), 3, series))
     clock("finding states")
-    found = infer(np.random.default_rng(0), model, series, wanted=WANTED, watch=clock)
+    found = infer(np.random.default_rng(0), model, series, wanted=WANTED, on_progress=clock)
     clock("end")
     checks = {c.name: c.value for c in found.checks}
     phi, transition = found.mode.model.unpack_all(found.theta.reshape(-1, found.theta.shape[-1]))

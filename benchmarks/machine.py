@@ -7,8 +7,8 @@ import re
 
 def cpu():
     """The name of the processor."""
-    told = pathlib.Path("/proc/cpuinfo")
-    lines = told.read_text().splitlines() if told.exists() else []
+    given = pathlib.Path("/proc/cpuinfo")
+    lines = given.read_text().splitlines() if given.exists() else []
     names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
 

@@ -14,7 +14,7 @@ from rarehmm.designs.pilot import pilot
 from rarehmm.samplers.baoab import Baoab
 from rarehmm.sampling.chains import gradient_estimates
 from rarehmm.sampling.diagnostics import mixing, windows_needed
-from rarehmm.sampling.exact import metropolis_langevin
+from rarehmm.sampling.hmc import metropolis_langevin
 from rarehmm.sampling.methods import MEMORY, Job, largest_noise, shortest_buffer
 from rarehmm.sampling.rule import infer
 
@@ -57,10 +57,10 @@ def rarehmm(problem, n):
     """The default rule, n effective draws; counted from the mode on: pilot, warm-up and checks are in its seconds."""
     marks = {}
 
-    def watch(stage, done, total):
+    def on_progress(stage, done, total):
         marks.setdefault(stage, time.perf_counter())
 
-    found = infer(np.random.default_rng(0), problem.mode.model, problem.series, wanted=n, watch=watch)
+    found = infer(np.random.default_rng(0), problem.mode.model, problem.series, wanted=n, on_progress=on_progress)
     seconds = time.perf_counter() - marks["which method?"]
     done = sampled(seconds, found.mode.model, found.theta)
     return done if found.weighted is None else done._replace(effective=found.weighted.effective)
@@ -77,7 +77,7 @@ def langevin(problem, n):
     """Metropolis-adjusted Langevin dynamics on all data, from the law at the mode, whose metric it improves."""
     times = []
     draws = metropolis_langevin(
-        np.random.default_rng(0), *problem, n, chains=CHAINS, watch=lambda _: times.append(time.perf_counter())
+        np.random.default_rng(0), *problem, n, chains=CHAINS, on_progress=lambda _: times.append(time.perf_counter())
     )
     return sampled(times[-1] - times[-1 - n], problem.mode.model, draws)
 

@@ -34,8 +34,8 @@ def quantities(model, theta):
     order = np.argsort(phi[:, :, 0], axis=1)
     n = np.arange(len(theta))[:, None]
     phi, transition = phi[n, order], transition[n[:, :, None], order[:, :, None], order[:, None, :]]
-    law = np.array([rh.stationary(P) for P in transition])
-    return np.concatenate([phi[:, :, 0], np.log(phi[:, :, 1]), transition.reshape(-1, K * K), law], axis=1)
+    distribution = np.array([rh.stationary(P) for P in transition])
+    return np.concatenate([phi[:, :, 0], np.log(phi[:, :, 1]), transition.reshape(-1, K * K), distribution], axis=1)
 
 
 def fit(seed):
@@ -63,7 +63,7 @@ def one(seed):
     rng, truth, found = fit(seed)
     return {
         "seed": seed, "method": found.method, "seconds": time.perf_counter() - began, "rare": float(truth.start.min()),
-        "ranks": ranks(rng, truth, found), "good": all(c.good for c in found.checks), "verdict": found.verdict,
+        "ranks": ranks(rng, truth, found), "good": all(c.passed for c in found.checks), "verdict": found.verdict,
     }  # fmt: skip
 
 

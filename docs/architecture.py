@@ -24,7 +24,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "designs": (),
     "samplers": (),
     "sampling": (
-        "chains", "exact", "importance", "variational", "arviz_adapter", "diagnostics", "methods", "rule",
+        "chains", "starts", "gibbs", "langevin", "hmc", "importance", "variational", "arviz_adapter", "diagnostics",
+        "methods", "rule",
     ),
     "conformance": ("emission",),
     "posterior": ("posterior", "prediction", "streaming", "residuals", "predictive_checks", "events"),

@@ -16,7 +16,7 @@ tail = rng.standard_t(3, 10_000)
 
 for name, y in (("regime", regime), ("tail", tail)):
     hmm = RareHMM(n_components=2, n_draws=200).fit(y)
-    print(name, *(f"state {r.state}: {r.kind}, {r.words}" for r in hmm.regimes_), sep="\n  ")
+    print(name, *(f"state {r.state}: {r.kind}, {r.message}" for r in hmm.regimes_), sep="\n  ")
     print(" ", hmm.check(y))
     assert (len(hmm.rare_states_) == 1) == (name == "regime")
 

@@ -31,4 +31,4 @@ assert FAULTY in hmm.rare_states_
 low, high = hmm.summary().loc["mean[2]", ["5.0%", "95.0%"]]
 assert low - 0.1 < 5.0 < high + 0.1
 assert np.mean(path == np.concatenate(states)) > 0.97
-assert fit.good
+assert fit.passed

@@ -16,7 +16,7 @@ truth = nature.parameters(rows, mean=[-20.0, 0.0, 20.0], variance=1.0)
 y, _ = simulate(np.random.default_rng(5), nature, truth, 50_000)
 
 best = RareHMM(3).fit(y)
-with warnings.catch_warnings(record=True) as told:
+with warnings.catch_warnings(record=True) as given:
     warnings.simplefilter("always")
     paper = RareHMM(3, method="tass", n_draws=100).fit(y)
 wide = paper.summary().loc["mean[0]", "sd"] / best.summary().loc["mean[0]", "sd"]
@@ -28,4 +28,4 @@ assert abs(best.means_[2, 0] - 20) < 0.3
 assert abs(paper.means_[2, 0] - 20) < 0.5
 assert wide > 2
 assert best.verdict_.startswith("Nothing speaks against")
-assert any("Not to be trusted" in str(w.message) for w in told)
+assert any("Not to be trusted" in str(w.message) for w in given)

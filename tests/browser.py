@@ -86,15 +86,15 @@ class Browser:
         return json.loads(one)
 
     def note(self, event):
-        told = event.get("params", {})
-        if event["method"] == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning"):
-            self.messages.append(str([a.get("value") for a in told["args"]]))
+        given = event.get("params", {})
+        if event["method"] == "Runtime.consoleAPICalled" and given["type"] in ("error", "warning"):
+            self.messages.append(str([a.get("value") for a in given["args"]]))
         elif event["method"] == "Runtime.exceptionThrown":
-            self.messages.append(told["exceptionDetails"]["text"])
-        elif event["method"] == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
-            self.messages.append(told["entry"]["text"])
+            self.messages.append(given["exceptionDetails"]["text"])
+        elif event["method"] == "Log.entryAdded" and given["entry"]["level"] in ("error", "warning"):
+            self.messages.append(given["entry"]["text"])
         elif event["method"] == "Network.requestWillBeSent":
-            self.requests.append(told["request"]["url"])
+            self.requests.append(given["request"]["url"])
 
     def open(self, path):
         self.call("Page.navigate", url=pathlib.Path(path).resolve().as_uri())

@@ -53,7 +53,7 @@ class Hostile:
 
     length: int = 50
     columns: int = 0  # 0: one, without an axis of its own
-    law: str = "normal"
+    distribution: str = "normal"
     exponent: int = 0  # of the scale, 10 to it
     offset: float = 0.0  # in units of the scale
     outlier: int | None = None  # exponent of one value, in units of the scale
@@ -71,7 +71,7 @@ class Hostile:
         rng = np.random.default_rng(self.seed)
         shape = (self.length, self.columns) if self.columns else (self.length,)
         with np.errstate(all="ignore"):
-            y = (drawn(self.law, rng, shape) + self.offset) * 10.0**self.exponent
+            y = (drawn(self.distribution, rng, shape) + self.offset) * 10.0**self.exponent
             if self.length and self.outlier is not None:
                 y[rng.integers(self.length)] = 10.0 ** min(max(self.exponent + self.outlier, -307), 307)
         y[rng.random(shape) < self.gaps] = np.nan
@@ -108,9 +108,9 @@ LAWS = {
 }
 
 
-def drawn(law, rng, shape):
+def drawn(distribution, rng, shape):
     """Of a law; "this | that": the columns by turns."""
-    first, *others = law.split(" | ")
+    first, *others = distribution.split(" | ")
     y = LAWS[first](rng, shape)
     for start, other in enumerate(others if len(shape) > 1 else (), 1):
         y[:, start :: len(others) + 1] = LAWS[other](rng, y[:, start :: len(others) + 1].shape)
@@ -182,7 +182,7 @@ def laid_out(y, dtype, layout):
 def series(longest=400, emission="gaussian", long=0.05):
     """Series of all kinds, most of the kind that the family takes; a share ``long`` of them of any length up to
     ``longest``."""
-    laws = mostly(st.sampled_from(DOMAINS.get(str(emission), USUAL)), st.sampled_from(sorted(LAWS)), 0.1)
+    distributions = mostly(st.sampled_from(DOMAINS.get(str(emission), USUAL)), st.sampled_from(sorted(LAWS)), 0.1)
     powers, rarely = st.integers(-300, 300), mostly(st.just(False), st.just(True), 0.03)
     short = mostly(st.integers(12, min(longest, 400)), st.integers(0, 11), 0.2)
     several = isinstance(emission, list) or emission == "multivariate_gaussian"
@@ -190,7 +190,7 @@ def series(longest=400, emission="gaussian", long=0.05):
         Hostile,
         length=mostly(short, st.integers(3, longest), long),
         columns=st.sampled_from((2, 2, 2, 2, 2, 2, 2, 2, 3, 0) if several else (0, 0, 0, 0, 0, 0, 0, 1, 1, 2)),
-        law=laws,
+        distribution=distributions,
         exponent=mostly(st.just(0), mostly(powers, st.integers(-50, 50), 0.6), 0.2),
         offset=mostly(st.just(0.0), st.sampled_from((1.0, -5.0, 1e8, -1e15)), 0.1),
         outlier=mostly(st.none(), mostly(powers, st.integers(0, 12), 0.6), 0.15),
@@ -210,9 +210,9 @@ def mostly(common, other, share=0.3):
     return st.sampled_from([common] * round(100 * (1 - share)) + [other] * round(100 * share)).flatmap(same)
 
 
-def now_and_then(*words):
+def now_and_then(*message):
     """None, and in a tenth of the cases a word."""
-    return mostly(st.none(), st.sampled_from(words), 0.1)
+    return mostly(st.none(), st.sampled_from(message), 0.1)
 
 
 def same(strategy):
@@ -275,7 +275,7 @@ def driven(case, folder):
 class Refusal(NamedTuple):
     """What rarehmm said when it refused something."""
 
-    words: str
+    message: str
 
 
 def attempted(call):
@@ -346,25 +346,25 @@ def everything(case, folder):
     assert (ahead.low >= -1e-9).all()
     assert (ahead.high <= 1 + 1e-9).all()
     check_stream(hmm, rh.Series(X, lengths), X, lengths)
-    told = hmm.check(X, lengths)
-    finite("checks of the fit", [c.value for c in told.checks])
-    assert str(told)
-    assert "nan" not in f"{told} {hmm.verdict_}".split()
+    given = hmm.check(X, lengths)
+    finite("checks of the fit", [c.value for c in given.checks])
+    assert str(given)
+    assert "nan" not in f"{given} {hmm.verdict_}".split()
     check_file(hmm, folder)
     assert clone(hmm).n_components == case.states
 
 
 def settings(case, X, lengths):
     """What the words of a case stand for."""
-    told, K = {"startprob", "fixed", "init", "priors"}, case.states
-    more = {name: word for name, word in case.more.items() if word is not None or name not in told}
-    if not told & more.keys():
+    given, K = {"startprob", "fixed", "init", "priors"}, case.states
+    more = {name: word for name, word in case.more.items() if word is not None or name not in given}
+    if not given & more.keys():
         return more
     y, plain = rh.Series(X, lengths), rh.RareHMM(K, emission=case.emission, method="map", verbose=0)
     family, (low, mean, high) = plain._family(y), (y.summaries[0].low, y.summaries[0].mean, y.summaries[0].high)
     first, unknown = family.parameters[0].name, [[None] * K for _ in range(K - 1)]
     labels = np.random.default_rng(0).integers(0, K, len(y))
-    words = {
+    message = {
         "startprob": {
             "uniform": lambda: np.full(K, 1 / K), "first": lambda: np.eye(K)[0], "wrong": lambda: [0.3, 0.3],
         },
@@ -386,7 +386,7 @@ def settings(case, X, lengths):
             "strong": lambda: rh.default_priors(family, K, y)._replace(transition=rh.Dirichlet(1e6)),
         },
     }  # fmt: skip
-    return {name: words[name][word]() if name in words else word for name, word in more.items()}
+    return {name: message[name][word]() if name in message else word for name, word in more.items()}
 
 
 def check_posterior(hmm, K):
@@ -405,7 +405,7 @@ def check_posterior(hmm, K):
     low, high = table.columns[2:4]
     finite("summary", table[["mean", "sd", low, high]].to_numpy())
     assert (table[low] <= table[high]).all()
-    finite("checks", [c.value for c in posterior.checks if c.good])
+    finite("checks", [c.value for c in posterior.checks if c.passed])
     assert hmm.verdict_
     assert [r.state for r in hmm.regimes_] == list(range(K))
 

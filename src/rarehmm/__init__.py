@@ -43,7 +43,9 @@ from rarehmm.model.stationary import stationary
 from rarehmm.posterior.posterior import Draws, Posterior, in_order
 from rarehmm.posterior.prediction import Forecast, Stream
 from rarehmm.sampling.chains import run
-from rarehmm.sampling.exact import gibbs, hmc, langevin, metropolis_langevin
+from rarehmm.sampling.gibbs import gibbs
+from rarehmm.sampling.hmc import hmc, metropolis_langevin
+from rarehmm.sampling.langevin import langevin
 from rarehmm.sampling.rule import Inference, infer
 from rarehmm.sampling.variational import GaussianApproximation, ascend, gaussian_approximation
 from rarehmm.search.mode import Mode, find_mode

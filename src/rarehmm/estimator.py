@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.common.checks import check_memory, check_whole
-from rarehmm.common.progress import Watch, progress_line, silent
+from rarehmm.common.progress import OnProgress, progress_line, silent
 from rarehmm.data.pieces import pieces
 from rarehmm.data.series import Series
 from rarehmm.data.summaries import Summary
@@ -28,9 +28,16 @@ from rarehmm.model.simulation import simulate
 from rarehmm.posterior.events import Events
 from rarehmm.posterior.posterior import Posterior
 from rarehmm.posterior.prediction import Forecast, Ready, Stream, forecast, log_score, update
-from rarehmm.posterior.predictive_checks import LONG, check_replicas
+from rarehmm.posterior.predictive_checks import LONG, check_predictive
 from rarehmm.posterior.residuals import Fit, check_residuals, has_residuals, pseudo_residuals
-from rarehmm.posterior.streaming import Stretches, check_out, collected, last_law, stretches_of_probabilities, written
+from rarehmm.posterior.streaming import (
+    Stretches,
+    check_out,
+    collected,
+    last_distribution,
+    stretches_of_probabilities,
+    written,
+)
 from rarehmm.sampling.rule import infer
 from rarehmm.search.labels import from_labels
 from rarehmm.search.regimes import Regime, judge_states
@@ -172,9 +179,13 @@ class RareHMM(BaseEstimator):
         check_whole("n_average", self.n_average, 0)
         if client is not None and executor is not None:
             raise ValueError("both client and executor are given; one of them does the work.")
-        with progress_line(bool(self.verbose)) as watch:
+        with progress_line(bool(self.verbose)) as on_progress:
             series = as_series(
-                X, lengths, memory_limit=self.memory_limit, executor=client or executor, watch=partial(watch, "reading")
+                X,
+                lengths,
+                memory_limit=self.memory_limit,
+                executor=client or executor,
+                on_progress=partial(on_progress, "reading"),
             )
             refuse_lengths(y, series)
             family = self._family(series)
@@ -183,11 +194,11 @@ class RareHMM(BaseEstimator):
             model = Model(family, self.n_components, priors, start, fixed=self.fixed)
             found = infer(
                 generator(self.random_state), model, series, start=self._first(model, series), wanted=self.n_draws,
-                method=self.method, threads=self._threads, watch=watch,
+                method=self.method, threads=self._threads, on_progress=on_progress,
             )  # fmt: skip
             self.posterior_ = Posterior.of(found)
             point = found.mode.model.unpack(found.mode.theta)
-            with series.told(partial(watch, "what the states are")):
+            with series.reporting(partial(on_progress, "what the states are")):
                 self.regimes_ = judge_states(
                     found.mode.model, point, series, rare_share=self.rare_share, threads=self._threads
                 )
@@ -210,15 +221,15 @@ class RareHMM(BaseEstimator):
         return self
 
     def _family(self, series: Series) -> Any:
-        told = self.emission
-        if isinstance(told, list):
-            return side_by_side(told, series)
-        if told in ("gaussian", "multivariate_gaussian") and series.n_columns > 1:
+        given = self.emission
+        if isinstance(given, list):
+            return side_by_side(given, series)
+        if given in ("gaussian", "multivariate_gaussian") and series.n_columns > 1:
             return families()["multivariate_gaussian"](series.n_columns)
-        if isinstance(told, str):
-            return by_name("gaussian" if told == "multivariate_gaussian" else told, series.summaries[0])
-        check_labels(told, series)
-        return told
+        if isinstance(given, str):
+            return by_name("gaussian" if given == "multivariate_gaussian" else given, series.summaries[0])
+        check_labels(given, series)
+        return given
 
     def _first(self, model: Model, series: Series) -> Parameters | None:
         if self.init is None:
@@ -307,22 +318,26 @@ class RareHMM(BaseEstimator):
         """
         return self._probabilities(self._series(X, lengths), out, causal=True)
 
-    def stream_proba(self, X: Any, lengths: Any = None, *, causal: bool = False, watch: Watch = silent) -> Stretches:
+    def stream_proba(
+        self, X: Any, lengths: Any = None, *, causal: bool = False, on_progress: OnProgress = silent
+    ) -> Stretches:
         """The same probabilities of a series of any length, a stretch at a time: (first, last, probabilities of the
         rows [first, last)).  ``watch`` is told how far it is."""
         model, series = self._fitted().model, self._series(X, lengths)
         return stretches_of_probabilities(
-            model, self._points(), series, causal=causal, threads=self._threads, watch=watch
+            model, self._points(), series, causal=causal, threads=self._threads, on_progress=on_progress
         )
 
     def _probabilities(self, series: Series, out: Any, causal: bool) -> Any:
         shape = len(series), self._fitted().model.n_states
         path = None if out is None else check_out(out)
         if path is None:
-            words = "write them to a file, out='probabilities.npy', or take them a stretch at a time, stream_proba(X)."
-            check_memory(f"probabilities {shape}", 8 * shape[0] * shape[1], words)
-        with progress_line(bool(self.verbose)) as watch:
-            stretches = self.stream_proba(series, causal=causal, watch=watch)
+            message = (
+                "write them to a file, out='probabilities.npy', or take them a stretch at a time, stream_proba(X)."
+            )
+            check_memory(f"probabilities {shape}", 8 * shape[0] * shape[1], message)
+        with progress_line(bool(self.verbose)) as on_progress:
+            stretches = self.stream_proba(series, causal=causal, on_progress=on_progress)
             return collected(stretches, shape) if path is None else written(stretches, shape, path)
 
     def decode(self, X: Any, lengths: Any = None) -> tuple[float, IntArray]:
@@ -330,10 +345,10 @@ class RareHMM(BaseEstimator):
         order, as in hmmlearn."""
         posterior, series = self._fitted(), self._series(X, lengths)
         K = posterior.model.n_states
-        words = (
+        message = (
             "predict_proba(X, out='probabilities.npy') takes any length, and argmax(1) of its rows names the states."
         )
-        check_memory(f"the path of {len(series)} states", len(series) * (K + 8), words)
+        check_memory(f"the path of {len(series)} states", len(series) * (K + 8), message)
         path, value = decode(posterior.model, posterior.mean, series)
         return value, path
 
@@ -392,8 +407,8 @@ class RareHMM(BaseEstimator):
             )
         centre = self.ordinary_level(rare)
         found = Events(series, rare, threshold=threshold, gap=gap, shortest=shortest, centre=centre)
-        with progress_line(bool(self.verbose)) as watch:
-            for first, _, probabilities in self.stream_proba(series, causal=causal, watch=watch):
+        with progress_line(bool(self.verbose)) as on_progress:
+            for first, _, probabilities in self.stream_proba(series, causal=causal, on_progress=on_progress):
                 found.add(first, probabilities)
         return found.table()
 
@@ -428,7 +443,7 @@ class RareHMM(BaseEstimator):
         """
         series, points = self._series(X, lengths), self._points()
         model = self._fitted().model
-        last = [last_law(model, point, series, threads=self._threads) for point in points]
+        last = [last_distribution(model, point, series, threads=self._threads) for point in points]
         rng = generator(self.random_state)
         return forecast(rng, model, points, np.array(last), horizon, self._rare(states), size=size)
 
@@ -473,7 +488,7 @@ class RareHMM(BaseEstimator):
             for i, column in enumerate(np.atleast_2d(found.T)):
                 where = f" of column {i}" if found.ndim > 1 else ""
                 checks += [c._replace(name=c.name + where) for c in check_residuals(column, series.bounds)]
-        checks += check_replicas(rng, posterior.model, posterior.points(50), series)
+        checks += check_predictive(rng, posterior.model, posterior.points(50), series)
         seen = f"{len(series):,} of {len(whole):,} observations, in evenly spaced pieces, were looked at."
         return Fit(checks, "" if len(series) == len(whole) else seen)
 
@@ -504,15 +519,15 @@ def by_name(name: str, column: Summary) -> Any:
     return kind.suited((column,)) if hasattr(kind, "suited") else kind()
 
 
-def side_by_side(told: list[Any], series: Series) -> Product:
+def side_by_side(given: list[Any], series: Series) -> Product:
     """A family for each column, by its name or as it is; parameters have the names of the columns."""
-    if len(told) != series.n_columns:
+    if len(given) != series.n_columns:
         raise ValueError(
-            f"emission has {len(told)} families and X {series.n_columns} columns; name one for each, or use Product "
+            f"emission has {len(given)} families and X {series.n_columns} columns; name one for each, or use Product "
             "for families of several columns: Product(MultivariateGaussian(2), Poisson())."
         )
-    made = [by_name(one, s) if isinstance(one, str) else one for one, s in zip(told, series.summaries, strict=True)]
-    for one, family in zip(told, made, strict=True):
+    made = [by_name(one, s) if isinstance(one, str) else one for one, s in zip(given, series.summaries, strict=True)]
+    for one, family in zip(given, made, strict=True):
         if columns(family) != 1:
             raise ValueError(
                 f"emission has {one!r}, which reads {columns(family)} columns; in a list each reads one. Use Product: "

@@ -196,8 +196,8 @@ def plot_transitions(posterior: "Posterior", *, axes: Any = None) -> Any:
         axes.scatter(x[i], y[i], s=500 + 1500 * occupancy[i], color=colour(i), zorder=3)
         axes.text(x[i], y[i], f"{i}", color="white", ha="center", va="center", zorder=4, weight="bold")
         side = "center" if abs(x[i]) < 0.1 else "left" if x[i] > 0 else "right"
-        words = f"{occupancy[i]:.2g} of the time\nstays with {P[i, i]:.3g}"
-        axes.text(1.32 * x[i], 1.44 * y[i], words, fontsize=8, ha=side, va="center")
+        message = f"{occupancy[i]:.2g} of the time\nstays with {P[i, i]:.3g}"
+        axes.text(1.32 * x[i], 1.44 * y[i], message, fontsize=8, ha=side, va="center")
     axes.set(xlim=(-2.2, 2.2), ylim=(-1.7, 1.7), aspect="equal")
     axes.set_axis_off()
     return axes
@@ -208,11 +208,11 @@ def plot_checks(checks: "list[Check]", *, axes: Any = None) -> Any:
     """Checks, of a posterior or of a fit, as a table: a mark, the name, the number and what it means."""
     axes = new_axes(size=(10, 0.4 + 0.42 * len(checks))) if axes is None else axes
     for row, c in enumerate(checks):
-        mark = "#228833" if c.good else "#CC3311"
-        axes.scatter(0, row, s=70, color=mark, marker="o" if c.good else "X", clip_on=False)
-        axes.text(0.03, row, c.name, va="center", weight="normal" if c.good else "bold")
+        mark = "#228833" if c.passed else "#CC3311"
+        axes.scatter(0, row, s=70, color=mark, marker="o" if c.passed else "X", clip_on=False)
+        axes.text(0.03, row, c.name, va="center", weight="normal" if c.passed else "bold")
         axes.text(0.36, row, f"{c.value:.3g}", va="center", ha="right")
-        axes.text(0.38, row, fill(c.words, 88), va="center", fontsize=8, color="0.3")
+        axes.text(0.38, row, fill(c.message, 88), va="center", fontsize=8, color="0.3")
     axes.set(xlim=(-0.02, 1), ylim=(len(checks) - 0.4, -0.6))
     axes.set_axis_off()
     return axes

@@ -74,7 +74,7 @@ def test_single_weights_are_norms_of_gradients():
         norms[n] = np.linalg.norm(g)
     found = single(model, theta, sums, eta=0.0, printed=True).probabilities[0]
     np.testing.assert_allclose(found, norms / norms.sum(), rtol=1e-9)
-    pulled = np.linalg.norm(model.pull(theta, sums.scores, sums.pairs), axis=1)
+    pulled = np.linalg.norm(model.gradient_from_expectations(theta, sums.scores, sums.pairs), axis=1)
     np.testing.assert_allclose(single(model, theta, sums, eta=0.0).probabilities[0], pulled / pulled.sum(), rtol=1e-12)
 
 

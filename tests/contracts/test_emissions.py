@@ -160,11 +160,11 @@ def test_a_right_family_of_a_user_is_let_in():
     assert found.without == ("maximise", "conditional")
 
 
-@pytest.mark.parametrize("words", WRONG)
-def test_the_contract_notices(words):
+@pytest.mark.parametrize("message", WRONG)
+def test_the_contract_notices(message):
     """Each mistake is refused by the check that is there for it, in words that name it."""
-    with pytest.raises(ValueError, match=words):
-        check_emission(laplace(**WRONG[words]))
+    with pytest.raises(ValueError, match=message):
+        check_emission(laplace(**WRONG[message]))
 
 
 def test_the_contract_is_held_at_sensible_points():
@@ -204,7 +204,7 @@ def without_priors(self, phi, counts, sums, priors):
 
 
 @pytest.mark.parametrize(
-    ("name", "piece", "wrong", "words"),
+    ("name", "piece", "wrong", "message"),
     [
         ("m_steps_climb_to_the_mode", "maximise", off(1.1), r"lowers the log posterior|where M-steps .* settle"),
         ("m_steps_climb_to_the_mode", "maximise", without_priors, "where M-steps .* settle|lowers the log posterior"),
@@ -221,10 +221,10 @@ def without_priors(self, phi, counts, sums, priors):
     ],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:EM fell:RuntimeWarning", "ignore:a state has collapsed:RuntimeWarning")
-def test_the_contract_notices_wrong_m_steps_and_draws(monkeypatch, name, piece, wrong, words):
+def test_the_contract_notices_wrong_m_steps_and_draws(monkeypatch, name, piece, wrong, message):
     held(Poor(), name)
     monkeypatch.setattr(Poor, piece, wrong)
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=message):
         held(Poor(), name)
 
 
@@ -301,7 +301,7 @@ def good(family, y, c):
 
 
 @pytest.mark.parametrize(
-    ("more", "words"),
+    ("more", "message"),
     [
         (
             {"parameters": (Parameter("rate", support="unit", prior=Normal(0.0, 1.0)),)},
@@ -310,13 +310,13 @@ def good(family, y, c):
         ({"parameters": (Parameter("rate", "positive", Normal(0.0, 1.0)),) * 2}, "score must return a tuple of 2"),
     ],
 )
-def test_a_family_that_does_not_fit_the_contract_is_refused(more, words):
-    with pytest.raises((TypeError, ValueError), match=words):
+def test_a_family_that_does_not_fit_the_contract_is_refused(more, message):
+    with pytest.raises((TypeError, ValueError), match=message):
         model_of(family_with(good, **more))
 
 
 def test_functions_must_return_tuples():
-    for generic, words in (
+    for generic, message in (
         (prepare, "prepare must return a tuple"),
         (score, "score must return a tuple"),
         (statistics, "statistics must return a tuple"),
@@ -324,7 +324,7 @@ def test_functions_must_return_tuples():
     ):
         family = family_with(good)
         compiled(generic, type(family))(lambda family, *args: 1.0)
-        with pytest.raises(TypeError, match=words):
+        with pytest.raises(TypeError, match=message):
             model_of(family)
 
 

@@ -15,7 +15,7 @@ def test_intervals_cover_what_they_say_on_average_over_the_prior():
     small = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(small)
     fits = [small.fit(seed) for seed in range(12)]
-    good = [f for f in fits if all(c.good for c in f[2].checks)]
+    good = [f for f in fits if all(c.passed for c in f[2].checks)]
     assert len(good) >= 10
 
     def outside(shrink):

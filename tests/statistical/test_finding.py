@@ -59,5 +59,5 @@ def test_how_well_a_rare_state_is_held(finding):
 @pytest.mark.jit
 @pytest.mark.skipif(not (DATA / "japan_earthquakes").exists(), reason="RAREHMM_DATA has no japan_earthquakes")
 def test_the_hours_after_the_great_earthquake_are_a_state_of_their_own(finding):
-    words = finding.earthquakes(DATA / "japan_earthquakes")
-    assert "48 of the 48 after" in words
+    message = finding.earthquakes(DATA / "japan_earthquakes")
+    assert "48 of the 48 after" in message

@@ -22,11 +22,11 @@ def foretold():
     assert hmm.rare_states_.tolist() == [2]
     y, states = rh.simulate(np.random.default_rng(1), model, truth, 240_000)
     points, posterior, series = hmm.posterior_.points(8), hmm.posterior_, rh.Series(y)
-    laws = np.array([rh.filter_states(posterior.model, p, series) for p in points])  # (Z, T, K)
+    distributions = np.array([rh.filter_states(posterior.model, p, series) for p in points])  # (Z, T, K)
     at = np.arange(50, len(y) - 101, SPACING)
     rng = np.random.default_rng(2)
     rare = np.array([2])
-    found = [forecast(rng, posterior.model, points, laws[:, t], 100, rare, size=0).event for t in at]
+    found = [forecast(rng, posterior.model, points, distributions[:, t], 100, rare, size=0).event for t in at]
     came = np.array([[(states[t + 1 : t + 1 + h] == 2).any() for h in HORIZONS] for t in at])
     return np.array(found)[:, np.array(HORIZONS) - 1], came
 

@@ -19,7 +19,8 @@ from small_models import model_of
 import rarehmm as rh
 from rarehmm.emissions.gaussian import Gaussian
 from rarehmm.samplers.sgld import Sgld
-from rarehmm.sampling import exact
+from rarehmm.sampling import gibbs as gibbs_module
+from rarehmm.sampling import langevin as langevin_module
 
 pytestmark = pytest.mark.jit
 SURE = 4.5  # standard errors
@@ -37,7 +38,9 @@ def test_paths_are_drawn_with_their_probabilities():
     y, n = np.array([0.3, 1.2, np.nan, -0.4]), 20_000
     model = model_of(rh.Gaussian(), 2)
     parameters = model.parameters([[0.7, 0.3], [0.4, 0.6]], mean=[0, 1], variance=[1, 0.5])
-    path = exact.draw_states(np.random.default_rng(0), model, parameters, rh.Series(np.tile(y, n), lengths=[4] * n))
+    path = gibbs_module.draw_states(
+        np.random.default_rng(0), model, parameters, rh.Series(np.tile(y, n), lengths=[4] * n)
+    )
     seen = np.bincount(path.reshape(n, 4) @ [8, 4, 2, 1], minlength=16)
 
     def p_value(transition):
@@ -89,7 +92,9 @@ def test_one_state_without_priors_is_students_t():
     model = rh.Model(rh.Gaussian(), 1, rh.no_priors(rh.Gaussian()))
     density = [rh.log_posterior(model, np.array([mean, e]), series)[0] for e in (0.0, 1.0)]
     assert density[1] - density[0] == pytest.approx(-n / 2 + squares / 2 * (1 - math.exp(-1)))
-    draws = exact.gibbs(np.random.default_rng(3), model, series, model.parameters([[1.0]], mean=0, variance=9), 2000)
+    draws = gibbs_module.gibbs(
+        np.random.default_rng(3), model, series, model.parameters([[1.0]], mean=0, variance=9), 2000
+    )
     precision = np.exp(-draws[:, 1]) * squares  # chi squared
     assert abs(standard_errors_off(precision, n - 1)) < SURE
     assert abs(standard_errors_off((precision - (n - 1)) ** 2, 2 * (n - 1))) < SURE
@@ -117,13 +122,13 @@ def transition_errors(steps=2000):
     x = (np.arange(500) + 0.5) / 500
     p, q = np.meshgrid(x, x, indexing="ij")
     density = (p * (1 - p) * q * (1 - q)) ** 2  # Dirichlet(3)
-    law, P = (q / (p + q), p / (p + q)), ((1 - p, p), (q, 1 - q))
+    distribution, P = (q / (p + q), p / (p + q)), ((1 - p, p), (q, 1 - q))
     for path in paths:
-        density *= law[path[0]]
+        density *= distribution[path[0]]
         for i, j in pairwise(path):
             density *= P[i][j]
     expected = [(density * f).sum() / density.sum() for f in (p, q, p**2, q**2, p * q)]
-    draws = exact.gibbs(np.random.default_rng(5), model, series, start, steps)
+    draws = gibbs_module.gibbs(np.random.default_rng(5), model, series, start, steps)
     p, q = 1 / (1 + np.exp(-draws[:, 4:].T))
     return standard_errors_off(np.column_stack([p, q, p**2, q**2, p * q]), expected)
 
@@ -133,7 +138,7 @@ def test_a_stationary_start_pulls_on_the_transitions():
 
 
 def test_that_test_would_notice_if_every_transition_matrix_were_accepted(monkeypatch):
-    monkeypatch.setattr(exact, "accepts", lambda *_: True)
+    monkeypatch.setattr(gibbs_module, "accepts", lambda *_: True)
     assert np.abs(transition_errors(1000)).max() > 2 * SURE
 
 
@@ -246,7 +251,7 @@ def posterior_errors(make, steps):
     theta, weight = weighted_points(rng, model, series, y, truth)
     assert 1 / (weight**2).sum() > 3000  # effective points
     mean = weight @ theta
-    draws, _ = ordered(model, exact.gibbs(rng, model, series, truth, steps))
+    draws, _ = ordered(model, gibbs_module.gibbs(rng, model, series, truth, steps))
     both = [np.hstack([x, (x - mean) ** 2]) for x in (theta, draws)]
     expected = weight @ both[0]
     error = np.sqrt(weight**2 @ (both[0] - expected) ** 2)
@@ -260,13 +265,13 @@ def test_means_and_variances_are_those_of_the_posterior(make):
 
 def test_that_test_would_notice_statistics_of_missing_observations(monkeypatch):
     """A missing observation counted as one at the mean of its state."""
-    count = exact.state_statistics
+    count = gibbs_module.state_statistics
 
     def careless(rng, model, phi, series, path):
         _, sums = count(rng, model, phi, series, path)
         return np.bincount(path, minlength=2).astype(float), sums
 
-    monkeypatch.setattr(exact, "state_statistics", careless)
+    monkeypatch.setattr(gibbs_module, "state_statistics", careless)
     assert np.abs(posterior_errors(gaussian_case, 1000)).max() > SURE
 
 
@@ -296,7 +301,7 @@ def drift(family, coordinates, replicates=500, sweeps=3):
         if len(set(y)) < 3:
             continue  # nothing to learn from; a choice of data leaves the identity as it is
         series = rh.Series(y, lengths=lengths)
-        after = exact.gibbs(rng, model, series, start, sweeps)[-1]
+        after = gibbs_module.gibbs(rng, model, series, start, sweeps)[-1]
         change = after - before
         gain = rh.log_likelihood(model, model.unpack(after), series) - rh.log_likelihood(model, start, series)
         changes.append([*change, *(after**2 - before**2), *(change * np.nanmean(y)), gain])
@@ -314,7 +319,7 @@ def test_sweeps_from_the_prior_change_no_expectation(family, coordinates):
 
 
 def test_that_test_would_notice_if_every_transition_matrix_were_accepted_too(monkeypatch):
-    monkeypatch.setattr(exact, "accepts", lambda *_: True)
+    monkeypatch.setattr(gibbs_module, "accepts", lambda *_: True)
     assert np.abs(drift(rh.Gaussian(), rh.AdditiveLogRatio())).max() > SURE
 
 
@@ -325,7 +330,7 @@ def test_langevin_keeps_the_law_of_a_nearly_gaussian_posterior():
     y = np.tile([3.0, 4.0, 5.0], 33)
     theta = scipy.stats.loggamma(400, loc=-math.log(100))
     start, h = model.parameters([[1.0]], rate=4.0), 3e-3
-    draws = exact.langevin(np.random.default_rng(9), Sgld(h), model, rh.Series(y), start, 2000)[:, 0]
+    draws = langevin_module.langevin(np.random.default_rng(9), Sgld(h), model, rh.Series(y), start, 2000)[:, 0]
     squares, wider = (draws - theta.mean()) ** 2, 1 / (1 - h * 400 / 4)
     assert abs(standard_errors_off(draws, theta.mean())) < SURE
     assert abs(standard_errors_off(squares, wider * theta.var())) < SURE

@@ -6,7 +6,7 @@ from scipy.special import logsumexp
 from small_models import model_of
 
 import rarehmm as rh
-from rarehmm.exact.batched import Points
+from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.samplers.baoab import Baoab
 from rarehmm.sampling import methods
 from rarehmm.sampling import rule as inference
@@ -54,7 +54,7 @@ def test_separated_states_are_sampled_by_chains_and_the_posterior_is_that_of_gib
     model, series = simulated(8.0, 20_000)
     found = infer(np.random.default_rng(1), model, series, wanted=2000)
     assert found.method == "chain"
-    assert all(c.good for c in found.checks), found.verdict
+    assert all(c.passed for c in found.checks), found.verdict
     start = found.mode.model.unpack(found.mode.theta)
     gold = rh.gibbs(np.random.default_rng(2), found.mode.model, series, start, 3000)[100:]
     draws = found.theta.reshape(-1, found.mode.model.size)
@@ -131,7 +131,7 @@ def test_the_stein_test_tells_draws_that_are_too_wide():
     found = {}
     for factor in (0.7, 1.0, 1.4):
         x = factor * whitened(mode, draws)
-        g = Points(mode.model, series).values_and_slopes(mode.theta + x @ mode.factor.T)[1] @ mode.factor
+        g = BatchedLogPosterior(mode.model, series).values_and_slopes(mode.theta + x @ mode.factor.T)[1] @ mode.factor
         found[factor] = stein_discrepancy(np.random.default_rng(1), x, g), *spread(x, g)
     assert found[1.4][0] < 0.01 < found[1.0][0]
     for factor, (_, ratio, error) in found.items():
@@ -147,15 +147,15 @@ def test_the_spread_flags_what_the_kernel_does_not_see():
     draws = mode.theta + 4 * np.random.default_rng(0).standard_normal((1, 200, mode.model.size)) @ mode.factor.T
     good = mode.theta + np.random.default_rng(0).standard_normal((1, 200, mode.model.size)) @ mode.factor.T
     (_, wide), (_, right) = (check_gradients(np.random.default_rng(0), mode, series, d, 200.0) for d in (draws, good))
-    assert not wide.good
-    assert "intervals are too wide" in wide.words
-    assert right.good
+    assert not wide.passed
+    assert "intervals are too wide" in wide.message
+    assert right.passed
 
 
 def test_a_bad_verdict_is_said():
     heavy = Weighted(np.zeros((300, 1)), np.array([9.0, *np.zeros(299)]), 300, 0.05)
     checks = check_weights(heavy, 100.0)
-    assert not any(c.good for c in checks)
+    assert not any(c.passed for c in checks)
     assert verdict(checks).startswith("Not to be trusted as it is: Pareto k")
     assert "effective draws by weight" in verdict(checks)
     assert "Nothing speaks against" in verdict([])
@@ -226,7 +226,7 @@ def test_the_bridge_counts_one_naming_of_the_states_only():
     rows = draws.dirichlet([1.0, 1.0], (40_000, 2))
     ratios = np.log(np.stack([rows[:, 0, 1] / rows[:, 0, 0], rows[:, 1, 0] / rows[:, 1, 1]], axis=1))
     theta = np.concatenate([prior, ratios], axis=1)
-    points = Points(model, series)
+    points = BatchedLogPosterior(model, series)
     logs = points.values(theta) - np.array([model.log_prior(row) for row in theta])
     evidence = logsumexp(logs) - np.log(2 * len(logs))
     error = np.exp(logs - logs.max()).std() / np.exp(logs - logs.max()).mean() / np.sqrt(len(logs))
@@ -260,14 +260,14 @@ def test_an_interrupted_chain_is_not_called_good(monkeypatch):
     pool, _ = methods.pilot_pool(job, windows, frozen)
     draws, checks = methods.by_chain(job._replace(rng=np.random.default_rng(0)), pool)
     assert draws.shape[1] == 50
-    assert not all(c.good for c in checks)
+    assert not all(c.passed for c in checks)
 
 
 def test_chains_that_are_stuck_apart_do_not_agree():
     draws = np.random.default_rng(0).standard_normal((16, 100, 1))
-    assert check_mixing(mixing(draws), ["x"], 10.0)[1].good
+    assert check_mixing(mixing(draws), ["x"], 10.0)[1].passed
     draws[8:] += 1.0
-    assert not check_mixing(mixing(draws), ["x"], 10.0)[1].good
+    assert not check_mixing(mixing(draws), ["x"], 10.0)[1].passed
 
 
 @pytest.mark.jit
@@ -286,7 +286,7 @@ def test_chains_that_walk_from_one_mode_to_the_other_are_one_posterior(monkeypat
     found = infer(np.random.default_rng(0), model, series, wanted=200)
     assert found.method == "hmc"
     assert "2 starting points" in found.why[0]
-    assert all(c.good for c in found.checks)
+    assert all(c.passed for c in found.checks)
 
 
 @pytest.mark.jit
@@ -303,7 +303,7 @@ def test_a_bad_verdict_comes_with_a_warning(monkeypatch):
 def test_the_laplace_approximation_and_the_mode_when_asked():
     model, series = simulated(8.0, 20_000)
     found = infer(np.random.default_rng(1), model, series, method="laplace")
-    assert all(c.good for c in found.checks), found.verdict
+    assert all(c.passed for c in found.checks), found.verdict
     spread = np.linalg.norm(found.mode.factor, axis=1)
     np.testing.assert_allclose(found.theta.reshape(-1, model.size).std(0), spread, rtol=0.12)
     only = infer(np.random.default_rng(1), model, series, method="map")
@@ -318,7 +318,7 @@ def test_the_laplace_approximation_and_the_mode_when_asked():
 def test_variational_inference_when_asked_is_that_of_the_exact_posterior():
     model, series = simulated(8.0, 20_000)
     found = infer(np.random.default_rng(1), model, series, method="vi")
-    assert all(c.good for c in found.checks), found.verdict
+    assert all(c.passed for c in found.checks), found.verdict
     exact = infer(np.random.default_rng(1), model, series, method="gibbs")
     flat, gold = (f.theta.reshape(-1, model.size) for f in (found, exact))
     np.testing.assert_allclose(flat.std(0) / gold.std(0), 1.0, atol=0.15)
@@ -331,8 +331,8 @@ def test_the_paper_s_samplers_are_there_and_flagged(method, monkeypatch):
     """Targeted: near the truth, with intervals too wide, which is said.  By chance: it does not come to rest."""
     monkeypatch.setattr(methods, "PAPER_STEPS", 20_000)
     model, series = simulated(8.0, 20_000)
-    words = {"tass": r"spread .*intervals are too wide", "sgld": "chains have not come together"}[method]
-    with pytest.warns(RuntimeWarning, match=words):
+    message = {"tass": r"spread .*intervals are too wide", "sgld": "chains have not come together"}[method]
+    with pytest.warns(RuntimeWarning, match=message):
         found = infer(np.random.default_rng(1), model, series, method=method, wanted=100)
     assert found.method == method
     spread = np.linalg.norm(found.mode.factor, axis=1)
@@ -358,7 +358,7 @@ def test_known_values_leave_the_posterior_of_the_rest():
     assert model.size == 7
     for method in ("chain", "importance"):
         found = infer(np.random.default_rng(1), model, series, method=method)
-        assert all(c.good for c in found.checks), found.verdict
+        assert all(c.passed for c in found.checks), found.verdict
         theta = found.theta.reshape(-1, model.size)
         np.testing.assert_array_less(np.abs(theta.mean(0) - exact.mean(0)) / exact.std(0), 4 / np.sqrt(700))
         np.testing.assert_allclose(theta.std(0) / exact.std(0), 1, atol=0.12)
@@ -372,6 +372,6 @@ def test_exact_methods_when_asked_agree_with_hmc(method):
     model, series = simulated(8.0, 2000)
     found = infer(np.random.default_rng(1), model, series, method=method, wanted=500)
     assert found.method == method
-    assert all(c.good for c in found.checks), found.verdict
+    assert all(c.passed for c in found.checks), found.verdict
     gold = infer(np.random.default_rng(2), model, series, method="hmc", wanted=2000)
     assert off(found.theta.reshape(-1, model.size), gold.theta.reshape(-1, model.size)) < 4.5

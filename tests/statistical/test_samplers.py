@@ -159,11 +159,11 @@ def fixed_law(h, power, target):
     density = norm.pdf(x[None], centre[:, None], spread[:, None]) + norm.pdf(-x[None], centre[:, None], spread[:, None])
     density *= x  # widths of the grid, up to a constant
     density /= density.sum(1, keepdims=True)
-    law = np.full(len(x), 1 / len(x))
+    distribution = np.full(len(x), 1 / len(x))
     for _ in range(12):
         density = density @ density
-    law = law @ density
-    return law @ x, law @ x**2
+    distribution = distribution @ density
+    return distribution @ x, distribution @ x**2
 
 
 @pytest.mark.jit

@@ -57,8 +57,8 @@ def test_draws_of_the_gaussian_follow_it():
 def test_bad_settings_are_refused():
     model, series, windows, mode, _ = setting(200)
     pool = Pool(model, series, windows, uniform(windows), 2)
-    for more, words in (({"rate": 0.0}, "rate of Ascent is 0.0"), ({"steps": 1}, "steps is 1")):
-        with pytest.raises(ValueError, match=words):
+    for more, message in (({"rate": 0.0}, "rate of Ascent is 0.0"), ({"steps": 1}, "steps is 1")):
+        with pytest.raises(ValueError, match=message):
             ascend(np.random.default_rng(0), model, pool, mode, **{"steps": 10, **more})
     with pytest.raises(ValueError, match=r"scale of GaussianAscent is -1"):
         gaussian_approximation(np.random.default_rng(0), model, pool, mode, 10, scale=-1.0)

@@ -124,7 +124,7 @@ def test_a_worker_that_is_killed_and_one_that_is_added(y, expected, tmp_path, mo
     marker.touch()  # not before the second pass: what is read here would end the test
     series = rh.Series(data, memory_limit=LIMIT, executor=client)
 
-    def watch(stage, done, total):
+    def on_progress(stage, done, total):
         if stage not in stages:
             stages.append(stage)
             if stage.startswith("pass 1"):
@@ -133,7 +133,7 @@ def test_a_worker_that_is_killed_and_one_that_is_added(y, expected, tmp_path, mo
                 cluster.scale(3)
 
     model = rh.Model(rh.Gaussian(), 2, rh.default_priors(rh.Gaussian(), 2, series))
-    found = infer(np.random.default_rng(1), model, series, wanted=100, watch=watch).theta
+    found = infer(np.random.default_rng(1), model, series, wanted=100, on_progress=on_progress).theta
     client.wait_for_workers(3, timeout=60)
     assert marker.exists()
     assert {"pass 1 over all data", "pass 3 over all data"} <= set(stages)

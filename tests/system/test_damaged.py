@@ -50,8 +50,8 @@ def written_run(folder):
     folder.mkdir()
     y = np.random.default_rng(0).normal(size=20)
     pd.DataFrame({"y": y}).to_csv(folder / "y.csv", index=False)
-    told = {"file": str(folder / "y.csv"), "states": 2, "draws": 20, "column": ["y"]}
-    (folder / "settings.yaml").write_text(runs.from_mapping(told).to_yaml())
+    given = {"file": str(folder / "y.csv"), "states": 2, "draws": 20, "column": ["y"]}
+    (folder / "settings.yaml").write_text(runs.from_mapping(given).to_yaml())
     posterior().save(folder / "posterior.nc")
     regimes = [Regime(k, 0.5, 10.0, 2.0, "common", "words")._asdict() for k in range(2)]
     (folder / "regimes.json").write_text(json.dumps(regimes))
@@ -78,7 +78,7 @@ def refused_or(path, load, check):
     """Load a file: what it gives passes the check, or it is refused by its name."""
     found = hostile.attempted(lambda: load(path))
     if isinstance(found, hostile.Refusal):
-        assert path.name in found.words
+        assert path.name in found.message
     else:
         check(found)
 
@@ -122,9 +122,9 @@ def checkpointed(path):
     series = rh.Series(series_of(rng, model, point, 60))
     windows = rh.Windows(series, 2, 2)
     pool, theta = rh.Pool(model, series, windows, uniform(windows), 2), model.pack(point)
-    go_on = functools.partial(rh.run, sampler=Sgld(1e-4), model=model, pool=pool, start=theta, steps=20)
-    go_on(rng=np.random.default_rng(3), checkpoint=path)
-    return lambda path: go_on(rng=np.random.default_rng(3), checkpoint=path)
+    advance = functools.partial(rh.run, sampler=Sgld(1e-4), model=model, pool=pool, start=theta, steps=20)
+    advance(rng=np.random.default_rng(3), checkpoint=path)
+    return lambda path: advance(rng=np.random.default_rng(3), checkpoint=path)
 
 
 def column(path):
@@ -164,7 +164,7 @@ FILES = {
     "y.csv": (column, read_column, check_table),
     "y.npz": (column, read_column, check_table),
     "y.csv.gz": (column, read_column, check_table),
-    "settings.yaml": (write_settings, lambda path: runs.settings_of(path.parent), lambda told: told.to_yaml()),
+    "settings.yaml": (write_settings, lambda path: runs.settings_of(path.parent), lambda given: given.to_yaml()),
 }
 
 
@@ -230,38 +230,38 @@ ODD = st.one_of(
 )  # fmt: skip
 
 
-def places(told, at=()):
+def places(given, at=()):
     """Every place in data out of JSON."""
     yield at
-    for key in told if isinstance(told, dict) else range(len(told)) if isinstance(told, list) else ():
-        yield from places(told[key], (*at, key))
+    for key in given if isinstance(given, dict) else range(len(given)) if isinstance(given, list) else ():
+        yield from places(given[key], (*at, key))
 
 
-def changed(told, place, value, remove):
+def changed(given, place, value, remove):
     """The same data with another value at a place, or without it."""
     if not place:
         return value
-    told = copy.deepcopy(told)
-    inner = functools.reduce(lambda part, key: part[key], place[:-1], told)
+    given = copy.deepcopy(given)
+    inner = functools.reduce(lambda part, key: part[key], place[:-1], given)
     if remove:
         del inner[place[-1]]
     else:
         inner[place[-1]] = value
-    return told
+    return given
 
 
 def test_posteriors_of_which_the_description_changed(tmp_path):
     path, good = tmp_path / "fit.nc", tmp_path / "good.nc"
     posterior().save(good)
     with h5py.File(good) as file:
-        told = json.loads(file["posterior"].attrs["rarehmm"])
+        given = json.loads(file["posterior"].attrs["rarehmm"])
 
     @MANY
-    @given(st.sampled_from(list(places(told))), ODD, st.booleans())
+    @given(st.sampled_from(list(places(given))), ODD, st.booleans())
     def change(place, value, remove):
         shutil.copy(good, path)
         with h5py.File(path, "r+") as file:
-            file["posterior"].attrs["rarehmm"] = json.dumps(changed(told, place, value, remove))
+            file["posterior"].attrs["rarehmm"] = json.dumps(changed(given, place, value, remove))
         refused_or(path, rh.Posterior.load, check_posterior)
 
     change()
@@ -303,7 +303,7 @@ def test_posteriors_of_which_the_content_changed(harm, tmp_path):
         harm(file["posterior"])
     found = hostile.attempted(lambda: rh.Posterior.load(path))
     assert isinstance(found, hostile.Refusal)
-    assert "fit.nc" in found.words
+    assert "fit.nc" in found.message
 
 
 def told_with(group, **more):
@@ -332,12 +332,12 @@ def test_checkpoints_of_which_the_content_changed(tmp_path):
 
 def test_regimes_and_streams_of_which_the_content_changed(tmp_path):
     folder = written_run(tmp_path / "run")
-    told = json.loads((folder / "regimes.json").read_text())
+    given = json.loads((folder / "regimes.json").read_text())
 
     @MANY
-    @given(st.sampled_from(list(places(told))), ODD, st.booleans())
+    @given(st.sampled_from(list(places(given))), ODD, st.booleans())
     def change(place, value, remove):
-        (folder / "regimes.json").write_text(json.dumps(changed(told, place, value, remove)))
+        (folder / "regimes.json").write_text(json.dumps(changed(given, place, value, remove)))
         refused_or(folder / "regimes.json", lambda path: runs.load(path.parent), check_run)
 
     stream = Stream(np.array([[0.25, 0.75]]), 3).to_dict()
@@ -346,8 +346,8 @@ def test_regimes_and_streams_of_which_the_content_changed(tmp_path):
     @given(st.sampled_from(list(places(stream))), ODD, st.booleans())
     def told_again(place, value, remove):
         found = hostile.attempted(lambda: Stream.from_dict(changed(stream, place, value, remove)))
-        if isinstance(found, Stream) and found.law is not None:
-            hostile.check_laws("law", found.law)
+        if isinstance(found, Stream) and found.distribution is not None:
+            hostile.check_laws("law", found.distribution)
 
     change()
     told_again()
@@ -379,7 +379,7 @@ def test_settings_that_nobody_meant(text, tmp_path):
     (tmp_path / "settings.yaml").write_text(text)
     found = hostile.attempted(lambda: runs.settings_of(tmp_path))
     assert isinstance(found, hostile.Refusal)
-    assert len(found.words) < 2000
+    assert len(found.message) < 2000
 
 
 # ---------------------------------------------------------------- nothing is executed
@@ -448,7 +448,7 @@ def test_files_that_would_execute_something_are_refused(tmp_path):
     for name in ("a.npy", "a.npz", "b.npy", "b.csv"):
         refused = hostile.attempted(lambda name=name: open_files([str(tmp_path / name)]))
         assert isinstance(refused, hostile.Refusal)
-        assert name in refused.words
+        assert name in refused.message
     for name in ("a.npy", "b.npy"):
         assert isinstance(hostile.attempted(lambda name=name: rh.Series(tmp_path / name)), hostile.Refusal)
     load = checkpointed(tmp_path / "run.npz")
@@ -457,7 +457,7 @@ def test_files_that_would_execute_something_are_refused(tmp_path):
     for text in (f"file: !!python/object/apply:os.mkdir ['{there}']", f"!!python/object/apply:os.mkdir ['{there}']"):
         (tmp_path / "settings.yaml").write_text(text)
         refused = hostile.attempted(lambda: runs.settings_of(tmp_path))
-        assert "settings.yaml is no YAML" in refused.words
+        assert "settings.yaml is no YAML" in refused.message
     shutil.copy(tmp_path / "b.npy", tmp_path / "fit.nc")
     assert isinstance(hostile.attempted(lambda: rh.Posterior.load(tmp_path / "fit.nc")), hostile.Refusal)
     assert not there.exists()

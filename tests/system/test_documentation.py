@@ -38,14 +38,14 @@ class Page(html.parser.HTMLParser):
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag, attrs):
-        told = dict(attrs)
-        self.anchors |= {told[key] for key in ("id", "name") if told.get(key)}
-        if tag == "a" and told.get("href"):
-            self.links.append(told["href"])
-        if tag in ("script", "img", "iframe") and told.get("src"):
-            self.loaded.append(told["src"])
-        if tag == "link" and told.get("rel") in ("stylesheet", "icon", "preconnect", "preload"):
-            self.loaded.append(told["href"])
+        given = dict(attrs)
+        self.anchors |= {given[key] for key in ("id", "name") if given.get(key)}
+        if tag == "a" and given.get("href"):
+            self.links.append(given["href"])
+        if tag in ("script", "img", "iframe") and given.get("src"):
+            self.loaded.append(given["src"])
+        if tag == "link" and given.get("rel") in ("stylesheet", "icon", "preconnect", "preload"):
+            self.loaded.append(given["href"])
 
 
 def test_the_site_builds_without_a_warning(site):

@@ -76,12 +76,18 @@ def test_every_answer_is_finite_or_a_clear_refusal(name, tmp_path):
 FOUND = [
     Case(Hostile(67), states=1, method="laplace"),  # a state that is never left: its sojourn was 1e300, squared
     Case(Hostile(47, exponent=7, parts=5, seed=7), states=7, method="auto", more={"n_draws": 20}),  # no point counts
-    Case(Hostile(293, law="heavy tails", offset=-1e15, seed=3305455529), states=3),  # nothing but rounding changes
+    Case(
+        Hostile(293, distribution="heavy tails", offset=-1e15, seed=3305455529), states=3
+    ),  # nothing but rounding changes
     Case(Hostile(47, exponent=-252, seed=7), states=7),  # squares underflow
-    Case(Hostile(29, columns=2, law="small counts", empty_column=True, seed=31), "multivariate_gaussian", 2),
-    Case(Hostile(20, law="many powers", exponent=-77, columns=2, seed=178043777), states=1),  # overflow in checks
-    Case(Hostile(282, law="bursts", gaps=0.1, seed=12594536), states=7, method="importance"),  # hardly a point counts
-    Case(Hostile(391, law="stairs", seed=11), "categorical", 11, "importance", {"n_draws": 5}),  # none does
+    Case(Hostile(29, columns=2, distribution="small counts", empty_column=True, seed=31), "multivariate_gaussian", 2),
+    Case(
+        Hostile(20, distribution="many powers", exponent=-77, columns=2, seed=178043777), states=1
+    ),  # overflow in checks
+    Case(
+        Hostile(282, distribution="bursts", gaps=0.1, seed=12594536), states=7, method="importance"
+    ),  # hardly a point counts
+    Case(Hostile(391, distribution="stairs", seed=11), "categorical", 11, "importance", {"n_draws": 5}),  # none does
 ]
 
 
@@ -99,7 +105,7 @@ def test_that_other_errors_are_no_refusals():
     for call in (numpy_says, lambda: int("x"), lambda: np.linalg.inv(np.zeros((2, 2))), lambda: rh.stationary("x")):
         with pytest.raises((TypeError, ValueError, np.linalg.LinAlgError), match=r"\w"):
             hostile.attempted(call)
-    assert hostile.attempted(lambda: rh.Series([])).words.startswith("y is empty")
+    assert hostile.attempted(lambda: rh.Series([])).message.startswith("y is empty")
 
 
 def test_that_warnings_of_others_are_errors():
@@ -129,7 +135,7 @@ def fitted(seed, emission, K, method):
 )
 def test_two_fits_at_once_are_as_one_after_the_other(one, other):
     with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(lambda told: fitted(*told), (one, other, one, other)))
+        together = list(pool.map(lambda given: fitted(*given), (one, other, one, other)))
     assert together == [fitted(*one), fitted(*other)] * 2
 
 

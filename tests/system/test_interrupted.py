@@ -50,12 +50,12 @@ def interrupting(after):
     """A watch that presses Ctrl-C."""
     calls = []
 
-    def watch(*_):
+    def on_progress(*_):
         calls.append(1)
         if len(calls) > after:
             raise KeyboardInterrupt
 
-    return watch
+    return on_progress
 
 
 def test_ctrl_c_returns_the_draws_so_far(tmp_path):
@@ -65,7 +65,7 @@ def test_ctrl_c_returns_the_draws_so_far(tmp_path):
     arguments = Sgld(1e-6), model, pool, [theta] * 2, 100
     whole = rh.run(np.random.default_rng(1), *arguments)
     with pytest.warns(RuntimeWarning, match=r"interrupted: \d+ of 200 draws are returned"):
-        part = rh.run(np.random.default_rng(1), *arguments, watch=interrupting(6), checkpoint=tmp_path / "c.npz")
+        part = rh.run(np.random.default_rng(1), *arguments, on_progress=interrupting(6), checkpoint=tmp_path / "c.npz")
     assert 0 < part.shape[1] < 100
     np.testing.assert_array_equal(part, whole[:, : part.shape[1]])
     np.testing.assert_array_equal(rh.run(np.random.default_rng(1), *arguments, checkpoint=tmp_path / "c.npz"), whole)
@@ -76,13 +76,14 @@ def test_ctrl_c_returns_the_draws_of_full_data_methods():
     model, theta, series = setting()
     with pytest.warns(RuntimeWarning, match="interrupted: 5 of 50 draws"):
         assert (
-            len(rh.gibbs(np.random.default_rng(0), model, series, model.unpack(theta), 50, watch=interrupting(5))) == 5
+            len(rh.gibbs(np.random.default_rng(0), model, series, model.unpack(theta), 50, on_progress=interrupting(5)))
+            == 5
         )
     mode = rh.find_mode(model, series, model.unpack(theta))
     with pytest.warns(RuntimeWarning, match="interrupted: 160 of 800 draws"):
-        assert rh.hmc(np.random.default_rng(0), mode, series, 50, watch=interrupting(130)).shape == (16, 10, 6)
+        assert rh.hmc(np.random.default_rng(0), mode, series, 50, on_progress=interrupting(130)).shape == (16, 10, 6)
     with pytest.raises(KeyboardInterrupt):
-        rh.hmc(np.random.default_rng(0), mode, series, 50, watch=interrupting(20))
+        rh.hmc(np.random.default_rng(0), mode, series, 50, on_progress=interrupting(20))
 
 
 @pytest.mark.jit

@@ -49,8 +49,8 @@ def process(*command, **more):
     return done.stdout
 
 
-def answers(path, *words, **more):
-    process(TESTS / "portable_answers.py", path, *words, **more)
+def answers(path, *message, **more):
+    process(TESTS / "portable_answers.py", path, *message, **more)
     with np.load(path) as file:
         return dict(file)
 
@@ -68,11 +68,11 @@ def check_same(found, ordinary):
         assert off < ROUNDING, f"{name} differ by {off:.1e}"
 
 
-@pytest.mark.parametrize(("unit", "words"), [("AVX2", ()), ("SSE2", ("all",))])
-def test_the_same_answers_with_narrower_vectors(ordinary, tmp_path, unit, words):
+@pytest.mark.parametrize(("unit", "message"), [("AVX2", ()), ("SSE2", ("all",))])
+def test_the_same_answers_with_narrower_vectors(ordinary, tmp_path, unit, message):
     """Windows and chains take longest to compile: they are run where most differs."""
-    found = answers(tmp_path / "answers.npz", *words, **settings(unit))
-    assert ("moves of a chain" in found) == bool(words)
+    found = answers(tmp_path / "answers.npz", *message, **settings(unit))
+    assert ("moves of a chain" in found) == bool(message)
     check_same(found, ordinary)
 
 

@@ -93,8 +93,8 @@ def speed():
     family = rh.Product(rt=rh.Gaussian(), corr=rh.Categorical(2))
     model = rh.Model(family, 2, rh.no_priors(family), start=[0.0, 1.0])
     share = np.array(SPEED["correct"])
-    told = {"rt_mean": SPEED["rt_mean"], "rt_variance": np.square(SPEED["rt_sd"])}
-    parameters = model.parameters(SPEED["transition"], **told, corr_log_odds_1=np.log(share / (1 - share)))
+    given = {"rt_mean": SPEED["rt_mean"], "rt_variance": np.square(SPEED["rt_sd"])}
+    parameters = model.parameters(SPEED["transition"], **given, corr_log_odds_1=np.log(share / (1 - share)))
     return model, parameters, rh.Series(np.column_stack([rt, correct]), lengths=[168, 134, 137])
 
 
@@ -171,13 +171,13 @@ def test_earthquakes_posterior_by_the_default_rule():
     (counts,) = column("earthquakes_1900_2006.csv", "count")
     model = rh.Model(rh.Poisson(), 3, rh.Priors((rh.Gamma(1.0, 0.01),)))
     found = rh.infer(np.random.default_rng(7), model, rh.Series(counts), wanted=4000)
-    assert all(c.good for c in found.checks), found.verdict
+    assert all(c.passed for c in found.checks), found.verdict
     phi, transition = found.mode.model.unpack_all(found.theta.reshape(-1, model.size))
     order = np.argsort(phi[:, :, 0], axis=1)  # Stan's prior is restricted to ordered rates: so are ours
     n = np.arange(len(order))[:, None]
     transition = transition[n[:, :, None], order[:, :, None], order[:, None, :]]
-    law = np.array([rh.stationary(P) for P in transition])
-    draws = {"rate": phi[n, order, 0], "transition": transition.reshape(-1, 9), "occupancy": law}
+    distribution = np.array([rh.stationary(P) for P in transition])
+    draws = {"rate": phi[n, order, 0], "transition": transition.reshape(-1, 9), "occupancy": distribution}
     for name, (mean, sd) in STAN.items():
         error = np.array(sd) * np.sqrt(1 / STAN_EFFECTIVE + 1 / 4000)
         assert (np.abs(draws[name].mean(0) - mean) < 4 * error + 5e-4).all(), name  # the last digit is rounded

@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
     y.to_csv(path / "flux.csv", index=False)
     settings = Settings(str(path / "flux.csv"), ["flux <b>"], "time", states=2, method=method, draws=300)
     runs.begin(path / "run", settings)
-    assert runs.fit(path / "run", settings, runs.series_of(settings)).good
+    assert runs.fit(path / "run", settings, runs.series_of(settings)).passed
     return path / "run"
 
 

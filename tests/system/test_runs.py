@@ -26,12 +26,12 @@ def run(*args, code=0, **more):
     return done
 
 
-def one_line(done, *words):
+def one_line(done, *message):
     """An error is one clear line, without a traceback."""
     lines = done.stderr.strip().splitlines()
     assert len(lines) == 1, done.stderr
     assert lines[0].startswith("error: ")
-    for word in words:
+    for word in message:
         assert word in lines[0]
 
 
@@ -62,9 +62,9 @@ def test_a_run_holds_what_is_needed(finished):
     events = pd.read_csv(finished / "run" / "events.csv", parse_dates=["start", "end"])
     assert events["start"].dt.strftime("%H:%M").tolist() == ["16:40", "02:00"]
     assert events["duration"].tolist() == [30, 20]
-    told = json.loads((finished / "run" / "diagnosis.json").read_text())
-    assert told["trusted"] is True
-    assert {c["name"] for c in told["checks"]["posterior"]} >= {"spread", "second modes"}
+    given = json.loads((finished / "run" / "diagnosis.json").read_text())
+    assert given["trusted"] is True
+    assert {c["name"] for c in given["checks"]["posterior"]} >= {"spread", "second modes"}
     assert "flux.csv" in (finished / "run" / "settings.yaml").read_text()
     assert Posterior.load(finished / "run" / "posterior.nc").model.n_states == 2
 
@@ -78,9 +78,9 @@ def test_events_forecast_report_and_another_file(finished):
     other.to_csv(finished / "other.csv", index=False)
     assert run("events", finished / "run", finished / "other.csv").stdout.count("\n") == 4
     ahead = pd.read_csv(finished / "run" / "forecast.csv")
-    told = json.loads(run("forecast", finished / "run", "--horizon", "3", "--json").stdout)
-    assert [row["steps"] for row in told] == [1, 2, 3]
-    assert told[2]["probability"] == pytest.approx(ahead["probability"][2], rel=0.2)
+    given = json.loads(run("forecast", finished / "run", "--horizon", "3", "--json").stdout)
+    assert [row["steps"] for row in given] == [1, 2, 3]
+    assert given[2]["probability"] == pytest.approx(ahead["probability"][2], rel=0.2)
     before = (finished / "run" / "report.html").stat().st_mtime_ns
     run("report", finished / "run")
     assert (finished / "run" / "report.html").stat().st_mtime_ns > before
@@ -91,15 +91,15 @@ def test_a_stream_is_watched(finished):
     lines = "\n".join(f"{v:.4f}" if i != 1500 else "" for i, v in enumerate(y - np.sin(np.arange(4000) / 500)))
     done = run("watch", finished / "run", "--json", input=lines)
     assert "of 100,000 observations raise an alarm without reason" in done.stderr
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [t["what"] for t in told] == ["alarm", "over"] * 2
-    assert [t["row"] for t in told] == pytest.approx([1001, 1031, 3001, 3021], abs=1)
+    given = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [t["what"] for t in given] == ["alarm", "over"] * 2
+    assert [t["row"] for t in given] == pytest.approx([1001, 1031, 3001, 3021], abs=1)
     one_line_after(run("watch", finished / "run", input="1.0\nx\n", code=1), "line 2 is 'x', which is no number")
 
 
-def one_line_after(done, words):
+def one_line_after(done, message):
     assert done.stderr.strip().splitlines()[-1].startswith("error: ")
-    assert words in done.stderr
+    assert message in done.stderr
 
 
 def test_settings_from_a_file(finished, tmp_path):
@@ -123,7 +123,7 @@ def test_a_run_is_not_written_over(finished):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "words"),
+    ("name", "content", "message"),
     [
         ("nowhere.csv", None, ["is not there"]),
         ("empty.csv", b"", ["is empty"]),
@@ -134,10 +134,10 @@ def test_a_run_is_not_written_over(finished):
         ("constant.csv", b"x\n" + b"1.5\n" * 50, ["never changes"]),
     ],
 )
-def test_bad_files_are_named_in_one_line(tmp_path, name, content, words):
+def test_bad_files_are_named_in_one_line(tmp_path, name, content, message):
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    one_line(run("fit", tmp_path / name, "--out", tmp_path / "run", code=1), *words)
+    one_line(run("fit", tmp_path / name, "--out", tmp_path / "run", code=1), *message)
     assert name == "constant.csv" or not (tmp_path / "run").exists()
 
 

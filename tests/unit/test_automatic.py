@@ -174,7 +174,7 @@ def test_conditions_on_parameters_and_observations_go_together(mixed):
 
 
 # ---------------------------------------------------------------- families
-class Pair(NamedTuple):
+class Couple(NamedTuple):
     """Two columns, with a setting."""
 
     weight: float = 0.5
@@ -190,7 +190,7 @@ class Pair(NamedTuple):
         return np.column_stack([z[:, 0] + phi[states, 0], z[:, 1] + self.weight * phi[states, 0]])
 
 
-@density_of(Pair)
+@density_of(Couple)
 def _(family, y, first, spread):
     squares = (y[0] - first) ** 2 + (y[1] - family.weight * first) ** 2
     return -squares / (2 * spread**2) - 2 * np.log(spread) - np.log(2 * np.pi)
@@ -198,7 +198,7 @@ def _(family, y, first, spread):
 
 @pytest.mark.jit
 def test_a_family_of_two_columns_keeps_the_contract():
-    assert rh.check_emission(Pair(0.3)).without == ("estimate", "maximise", "conditional", "cdf", "heavier")
+    assert rh.check_emission(Couple(0.3)).without == ("estimate", "maximise", "conditional", "cdf", "heavier")
 
 
 @pytest.mark.jit
@@ -218,12 +218,12 @@ def test_it_fits_as_the_one_by_hand_does():
 
 PROGRAM = """
 import os, time, numpy as np, rarehmm as rh
-from test_automatic import Pair
+from test_automatic import Couple
 series = rh.Series(np.random.default_rng(0).normal(size=(200, 2)))
-model = rh.Model(Pair(), 2, rh.default_priors(Pair(), 2, series))
+model = rh.Model(Couple(), 2, rh.default_priors(Couple(), 2, series))
 point = model.parameters(np.full((2, 2), 0.5), first=[0, 1], spread=1)
 print(rh.log_posterior(model, model.pack(point), series)[0])
-print(sum(len(k.overloads) and k.stats.cache_misses.total() for k in rh.dispatch.KERNELS))
+print(sum(len(k.overloads) and k.stats.cache_misses.total() for k in rh.engine.dispatch.KERNELS))
 """
 
 
@@ -264,7 +264,7 @@ def twice(family, y, scale):
 
 
 @pytest.mark.parametrize(
-    ("density", "words"),
+    ("density", "message"),
     [
         (branch, "use np.where instead of if"),
         (foreign, "sinc is not available in density_of; these are: arithmetic.*Write score by hand"),
@@ -275,12 +275,12 @@ def twice(family, y, scale):
         (lambda family, y, width: y, r"has the arguments \(family, y, width\).*by name: scale"),
     ],
 )
-def test_what_cannot_be_done_is_said(density, words):
+def test_what_cannot_be_done_is_said(density, message):
     class Mine(NamedTuple):
         parameters = (Parameter("scale", support="positive", prior=rh.Gamma(2.0, 2.0)),)
         domain = REALS
 
-    with pytest.raises(TypeError, match=words):
+    with pytest.raises(TypeError, match=message):
         density_of(Mine)(density)
 
 

@@ -15,16 +15,16 @@ GAUSSIAN = model_of(rh.Gaussian(), 2)
 HALF = [[0.5, 0.5], [0.5, 0.5]]
 
 
-def refuses(error, words, call):
+def refuses(error, message, call):
     with pytest.raises(error) as caught:
         call()
     message = str(caught.value)
-    assert words in message
+    assert message in message
     assert "numba" not in message
 
 
 @pytest.mark.parametrize(
-    ("y", "error", "words"),
+    ("y", "error", "message"),
     [
         ([], ValueError, "y is empty (shape (0,)); at least one observation is needed"),
         (np.empty((5, 0)), ValueError, "y is empty (shape (5, 0))"),
@@ -48,12 +48,12 @@ def refuses(error, words, call):
         (pd.DataFrame({"t": ["x"], "flux": [1.0]}), TypeError, "y['t'] has dtype"),
     ],
 )
-def test_series(y, error, words):
-    refuses(error, words, lambda: rh.Series(y))
+def test_series(y, error, message):
+    refuses(error, message, lambda: rh.Series(y))
 
 
 @pytest.mark.parametrize(
-    ("lengths", "words"),
+    ("lengths", "message"),
     [
         ([2, 2], "lengths add up to 4 and y has 5 observations; they must agree"),
         ([5, 0], "lengths[1] is 0; each sequence needs at least one observation"),
@@ -63,8 +63,8 @@ def test_series(y, error, words):
         ([], "it must be a list of whole numbers"),
     ],
 )
-def test_lengths(lengths, words):
-    refuses(ValueError, words, lambda: rh.Series(np.arange(5.0), lengths=lengths))
+def test_lengths(lengths, message):
+    refuses(ValueError, message, lambda: rh.Series(np.arange(5.0), lengths=lengths))
 
 
 def test_lengths_beside_a_list_of_sequences():
@@ -72,20 +72,20 @@ def test_lengths_beside_a_list_of_sequences():
 
 
 @pytest.mark.parametrize(
-    ("y", "words"),
+    ("y", "message"),
     [
         ([3.0, 3.0, np.nan, 3.0], "all 3 observed values of y are 3; a series that never changes has no regimes"),
         ([1.0, 2.0, np.nan], "y has 2 observations and 3 states are asked for; use fewer states"),
         ([[1.0, 2.0]] * 5, "y has 2 columns and Gaussian takes 1. Select columns with y[:, i]"),
     ],
 )
-def test_learning(y, words):
-    refuses(ValueError, words, lambda: rh.default_priors(rh.Gaussian(), 3, rh.Series(y)))
+def test_learning(y, message):
+    refuses(ValueError, message, lambda: rh.default_priors(rh.Gaussian(), 3, rh.Series(y)))
 
 
 def test_learning_from_one_observation():
-    words = "the only observed value of y is 3; a series that never changes has no regimes"
-    refuses(ValueError, words, lambda: rh.default_priors(rh.Gaussian(), 1, rh.Series([np.nan, 3.0])))
+    message = "the only observed value of y is 3; a series that never changes has no regimes"
+    refuses(ValueError, message, lambda: rh.default_priors(rh.Gaussian(), 1, rh.Series([np.nan, 3.0])))
 
 
 @pytest.mark.parametrize("more", [{}, {"init": [0, 1] * 10}])
@@ -97,8 +97,8 @@ def test_numbers_that_cannot_be_squared_with_priors_of_one_s_own(more):
 
 def test_angles_that_cosines_cannot_tell_apart():
     y = 1e-9 * np.random.default_rng(0).uniform(-np.pi, np.pi, 50)
-    words = "radians from one to the next, and their cosines are the same to all digits. Choose a family of real"
-    refuses(ValueError, words, lambda: rh.default_priors(rh.VonMises(), 2, rh.Series(y)))
+    message = "radians from one to the next, and their cosines are the same to all digits. Choose a family of real"
+    refuses(ValueError, message, lambda: rh.default_priors(rh.VonMises(), 2, rh.Series(y)))
 
 
 def few_stretches(y, K):
@@ -113,13 +113,13 @@ def test_categories_that_are_too_few_for_the_states():
 
 @pytest.mark.parametrize("method", ["chain", "tass", "sgld"])
 def test_windows_in_sequences_that_have_no_room_for_them(method):
-    words = "the longest sequence has 2 observations, and windows have 3 at least; use another method"
+    message = "the longest sequence has 2 observations, and windows have 3 at least; use another method"
     hmm, pairs = rh.RareHMM(1, method=method), np.random.default_rng(0).normal(size=(20, 2))
-    refuses(ValueError, words, lambda: hmm.fit(list(pairs)))
+    refuses(ValueError, message, lambda: hmm.fit(list(pairs)))
 
 
 @pytest.mark.parametrize(
-    ("y", "words"),
+    ("y", "message"),
     [
         ([0, 3, -1], "y[2] is -1; Poisson takes whole numbers from 0"),
         ([0, 2.5, np.nan], "y[1] is 2.5; Poisson takes whole numbers from 0 to 1e+15. Mark gaps with NaN"),
@@ -129,14 +129,14 @@ def test_windows_in_sequences_that_have_no_room_for_them(method):
 @pytest.mark.parametrize(
     "use", [rh.log_likelihood, rh.expectations, rh.smooth, rh.filter_states, rh.decode, rh.predictive_log_density]
 )
-def test_counts(y, words, use):
+def test_counts(y, message, use):
     model = model_of(rh.Poisson(), 2)
     parameters = model.parameters(HALF, rate=[1, 2])
-    refuses(ValueError, words, lambda: use(model, parameters, rh.Series(y)))
+    refuses(ValueError, message, lambda: use(model, parameters, rh.Series(y)))
 
 
 @pytest.mark.parametrize(
-    ("K", "error", "words"),
+    ("K", "error", "message"),
     [
         (0, ValueError, "n_states is 0; it must lie between 1 and 255"),
         (-2, ValueError, "n_states is -2"),
@@ -146,12 +146,12 @@ def test_counts(y, words, use):
         (True, TypeError, "n_states is True"),
     ],
 )
-def test_number_of_states(K, error, words):
-    refuses(error, words, lambda: model_of(rh.Gaussian(), K))
+def test_number_of_states(K, error, message):
+    refuses(error, message, lambda: model_of(rh.Gaussian(), K))
 
 
 @pytest.mark.parametrize(
-    ("transition", "error", "words"),
+    ("transition", "error", "message"),
     [
         ([[0.5, 0.6], [0.5, 0.5]], ValueError, "row 0 of transition sums to 1.1"),
         ([[0.9, 0.3], [0.1, 0.7]], ValueError, "Its columns do: pass transition.T."),
@@ -162,12 +162,12 @@ def test_number_of_states(K, error, words):
         ("stochastic", TypeError, "transition is 'stochastic'; numbers are needed"),
     ],
 )
-def test_transition(transition, error, words):
-    refuses(error, words, lambda: GAUSSIAN.parameters(transition, mean=[0, 1], variance=1))
+def test_transition(transition, error, message):
+    refuses(error, message, lambda: GAUSSIAN.parameters(transition, mean=[0, 1], variance=1))
 
 
 @pytest.mark.parametrize(
-    ("emission", "error", "words"),
+    ("emission", "error", "message"),
     [
         ({"mean": [0, 1]}, ValueError, "'variance' is missing; Gaussian needs mean, variance"),
         ({"mean": [0, 1], "varience": 1}, ValueError, "no parameter 'varience'; it has mean, variance. Did you mean"),
@@ -181,20 +181,20 @@ def test_transition(transition, error, words):
         ({"mean": ["a", 1], "variance": 1}, TypeError, "numbers are needed"),
     ],
 )
-def test_parameters(emission, error, words):
-    refuses(error, words, lambda: GAUSSIAN.parameters(HALF, **emission))
+def test_parameters(emission, error, message):
+    refuses(error, message, lambda: GAUSSIAN.parameters(HALF, **emission))
 
 
 @pytest.mark.parametrize(
-    ("start", "words"),
+    ("start", "message"),
     [
         ([0.5, 0.6], "sum 1.1; probabilities must not be negative and sum to one"),
         ([-0.5, 1.5], "probabilities must not be negative"),
         ([1.0], "one probability for each of the 2 states"),
     ],
 )
-def test_start(start, words):
-    refuses(ValueError, words, lambda: model_of(rh.Gaussian(), 2, start=start))
+def test_start(start, message):
+    refuses(ValueError, message, lambda: model_of(rh.Gaussian(), 2, start=start))
 
 
 def test_priors_and_coordinates():
@@ -222,7 +222,7 @@ def test_priors_and_coordinates():
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "words"),
+    ("call", "error", "message"),
     [
         (lambda: rh.Model(rh.Gaussian, 2, GAUSSIAN.priors), TypeError, "pass an instance: Gaussian()"),
         (lambda: rh.Model(rh.Gaussian(), 2, None), TypeError, "priors is None; use default_priors"),
@@ -243,8 +243,8 @@ def test_priors_and_coordinates():
         (lambda: rh.simulate(0, GAUSSIAN, None, 5), TypeError, "rng is 0; pass a generator"),
     ],
 )  # fmt: skip
-def test_wrong_kinds(call, error, words):
-    refuses(error, words, call)
+def test_wrong_kinds(call, error, message):
+    refuses(error, message, call)
 
 
 def test_a_raw_array_in_place_of_a_series():

@@ -216,10 +216,10 @@ def test_draws_do_not_depend_on_threads_and_chains_differ():
 
 def test_progress_is_told():
     model, series, windows, theta = setting(rh.Gaussian())
-    pool, told = Pool(model, series, windows, uniform(windows), 2, memory=4_000), []
-    run(np.random.default_rng(3), Sgld(1e-3), model, pool, [theta] * 2, 20, watch=lambda *a: told.append(a))
-    assert told[-1] == (40, 40)
-    assert [a for a, _ in told] == sorted(a for a, _ in told)
+    pool, given = Pool(model, series, windows, uniform(windows), 2, memory=4_000), []
+    run(np.random.default_rng(3), Sgld(1e-3), model, pool, [theta] * 2, 20, on_progress=lambda *a: given.append(a))
+    assert given[-1] == (40, 40)
+    assert [a for a, _ in given] == sorted(a for a, _ in given)
 
 
 # ---------------------------------------------------------------- checkpoints
@@ -228,11 +228,11 @@ class StopHereError(Exception):
 
 
 def stop_at(steps):
-    def watch(done, total):
+    def on_progress(done, total):
         if done >= steps:
             raise StopHereError
 
-    return watch
+    return on_progress
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS[:3], ids=lambda s: type(s).__name__)
@@ -244,7 +244,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(sampler, tmp_path, monkeypatc
     for stop in (15, 50, 90):
         with pytest.raises(StopHereError):
             run(np.random.default_rng(3), sampler, model, pool, [theta] * 2, 60, thin=2,
-                checkpoint=tmp_path / "run.npz", watch=stop_at(stop))  # fmt: skip
+                checkpoint=tmp_path / "run.npz", on_progress=stop_at(stop))  # fmt: skip
         assert (tmp_path / "run.npz").exists()
     resumed = run(np.random.default_rng(3), sampler, model, pool, [theta] * 2, 60, thin=2,
                   checkpoint=tmp_path / "run.npz")  # fmt: skip
@@ -259,7 +259,7 @@ def test_a_checkpoint_of_another_run_or_a_damaged_one_is_refused(tmp_path):
     values = series.read(0, len(series))[:, 0].copy()
     values[5] = np.nextafter(values[5], 9.0) if values[5] == values[5] else 0.1
     other = rh.Series(values, lengths=[23, 38])
-    for change, words in (
+    for change, message in (
         ({"seed": 4}, "start or seed"),
         ({"sampler": Sgld(1e-4)}, "sampler"),
         ({"steps": 21}, "steps"),
@@ -274,7 +274,7 @@ def test_a_checkpoint_of_another_run_or_a_damaged_one_is_refused(tmp_path):
         ({"mode": Mode(model, theta, 0.0, np.eye(12), np.eye(12), True, [])}, "mode"),
     ):
         use = {"seed": 3, "sampler": Sgld(1e-3), "steps": 20, "pool": pool, "theta": theta, "mode": None, **change}
-        with pytest.raises(ValueError, match=f"another run: .*{words}.* differ"):
+        with pytest.raises(ValueError, match=f"another run: .*{message}.* differ"):
             run(np.random.default_rng(use["seed"]), use["sampler"], model, use["pool"], use["theta"], use["steps"],
                 mode=use["mode"], checkpoint=file)  # fmt: skip
     file.write_bytes(file.read_bytes()[:-40])
@@ -317,7 +317,7 @@ def test_other_chains_go_on_when_one_diverges():
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({"size": 0}, "size is 0"),
         ({"size": 2.5}, "size is 2.5"),
@@ -347,7 +347,7 @@ def test_other_chains_go_on_when_one_diverges():
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )
-def test_bad_settings_are_refused(change, words):
+def test_bad_settings_are_refused(change, message):
     model, series, windows, theta = setting(rh.Gaussian())
     use = {"size": 2, "sampler": Sgld(1e-3), "steps": 5, "thin": 1, "design": uniform(windows), "threads": None,
            "start": theta, "memory": 10_000, **change}  # fmt: skip
@@ -357,7 +357,7 @@ def test_bad_settings_are_refused(change, words):
         run(np.random.default_rng(0), use["sampler"], model, pool, use["start"], use["steps"], thin=use["thin"],
             threads=use["threads"])  # fmt: skip
 
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=message):
         attempt()
 
 
@@ -439,11 +439,11 @@ def test_an_executor_runs_the_same_chains():
 
 def test_a_chain_that_is_stopped_keeps_what_it_has():
     model, theta, _ = small_pool()
-    state, stop, told = State(np.random.default_rng(0).spawn(2), theta, Sgld(1e-4)), threading.Event(), []
+    state, stop, given = State(np.random.default_rng(0).spawn(2), theta, Sgld(1e-4)), threading.Event(), []
     stop.set()
     draws, parts = np.full((5, model.size), np.nan), [(4, np.ones((4, model.size))), (6, np.ones((6, model.size)))]
-    follow(state, iter(parts), draws, 2, threading.Lock(), stop, lambda: told.append(state.done))
-    assert told == [4]
+    follow(state, iter(parts), draws, 2, threading.Lock(), stop, lambda: given.append(state.done))
+    assert given == [4]
     assert np.isfinite(draws).all(1).tolist() == [True, True, False, False, False]
 
 
@@ -459,9 +459,9 @@ def test_a_guide_that_points_too_far_is_put_right():
 def test_what_has_no_step_and_a_factor_that_is_none_are_refused():
     with pytest.raises(TypeError, match="int has no step: attach one"):
         step(3, *[np.zeros(1)] * 5)
-    for factor, words in (
+    for factor, message in (
         (np.diag([1.0, -1.0]), "the diagonal of factor is"),
         (np.eye(3), "factor is 3 x 3 and theta"),
     ):
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises(ValueError, match=message):
             PreconditionedSgld(0.1, factor).check(2)

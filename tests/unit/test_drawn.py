@@ -8,19 +8,19 @@ import rarehmm as rh
 from rarehmm.designs.uniform import uniform
 from rarehmm.engine.contracts.design import Design
 from rarehmm.exact import blocks
-from rarehmm.exact.block_sample import Drawn
+from rarehmm.exact.block_sample import BlockSample
 from rarehmm.exact.blocks import split
 from rarehmm.exact.passes import expectations, log_posterior
-from rarehmm.sampling.diagnostics import check_drawn
+from rarehmm.sampling.diagnostics import check_block_sample
 from rarehmm.sampling.rule import infer
 from rarehmm.search import long_series as drawing
 from rarehmm.search.long_series import (
     anchor,
     block_gradients,
-    draw_blocks,
     find_long_mode,
     inclusion,
     is_long,
+    sample_blocks,
     systematic,
     whole_pass,
 )
@@ -58,7 +58,7 @@ def apart(one, other):
 def test_all_blocks_are_the_whole_series(family, start, size):
     model, series, theta = setting(family, start=start)
     whole = cut(series, whole_pass(model, theta, series), size)
-    drawn = draw_blocks(np.random.default_rng(0), model, theta, series, whole, 10**9)
+    drawn = sample_blocks(np.random.default_rng(0), model, theta, series, whole, 10**9)
     assert drawn.n_sequences == 4000 // size
     assert (drawn.weights == 1).all()
     exact = expectations(model, model.unpack(theta), series, with_statistics=True)
@@ -76,11 +76,11 @@ def test_weighted_sums_are_right_on_average():
     model, series, theta = setting(rh.Gaussian())
     whole = cut(series, whole_pass(model, theta, series), 100)
     there = theta + 0.05
-    each = block_gradients(model, there, draw_blocks(np.random.default_rng(0), model, theta, series, whole, 10**9))
+    each = block_gradients(model, there, sample_blocks(np.random.default_rng(0), model, theta, series, whole, 10**9))
     whole = whole._replace(shares=1 + np.maximum(each[:, 0], 0))
     exact, rng, found, plain = each.sum(0), np.random.default_rng(2), [], []
     for _ in range(200):
-        drawn = draw_blocks(rng, model, theta, series, whole, 1000)
+        drawn = sample_blocks(rng, model, theta, series, whole, 1000)
         each = block_gradients(model, there, drawn)
         found.append(each.sum(0))
         plain.append((each / drawn.weights[:, None]).sum(0) * 4)
@@ -108,7 +108,7 @@ def test_at_the_anchor_blocks_are_exact(family):
     """Value, gradient, and the slope of the value, which is another function; frozen statistics are those of all."""
     model, series, theta = setting(family)
     whole = cut(series, whole_pass(model, theta, series), 100)
-    drawn = draw_blocks(np.random.default_rng(0), model, theta, series, whole, 1000)
+    drawn = sample_blocks(np.random.default_rng(0), model, theta, series, whole, 1000)
     spread = np.full(model.size, 0.02)
     assert np.abs(log_posterior(model, theta, drawn)[1] - log_posterior(model, theta, series)[1]).max() > 1
     anchor(model, theta, drawn, whole.sums, spread)
@@ -128,7 +128,7 @@ def test_at_the_anchor_blocks_are_exact(family):
 def test_windows_lie_in_the_cores_and_carry_the_weights():
     model, series, theta = setting(rh.Gaussian())
     whole = cut(series, whole_pass(model, theta, series), 100)
-    drawn = draw_blocks(np.random.default_rng(0), model, theta, series, whole, 1000)
+    drawn = sample_blocks(np.random.default_rng(0), model, theta, series, whole, 1000)
     windows = Windows(drawn, 2, 20)
     first, length, _, _ = windows.place(np.arange(windows.count))
     inside = np.zeros(len(drawn), dtype=int)
@@ -140,7 +140,9 @@ def test_windows_lie_in_the_cores_and_carry_the_weights():
     messages = warm(model, model.unpack(theta), drawn, windows)
     found = window_gradients(model, theta, drawn, windows, messages=messages).sum(0)
     exact = expectations(model, model.unpack(theta), drawn)
-    assert found == pytest.approx(model.pull(theta, exact.scores, exact.pairs, exact.first), rel=1e-6, abs=1e-5)
+    assert found == pytest.approx(
+        model.gradient_from_expectations(theta, exact.scores, exact.pairs, exact.first), rel=1e-6, abs=1e-5
+    )
     assert (drawn.weights > 2).any()
 
 
@@ -150,7 +152,7 @@ def test_windows_of_blocks_give_the_gradient_of_all_on_average(family, start):
     """By enumeration: the estimate of a chain is the frozen gradient of all, plus the weighted changes of windows."""
     model, series, theta = setting(family, 600, start, (200, 400))
     whole = cut(series, whole_pass(model, theta, series), 40)
-    drawn = draw_blocks(np.random.default_rng(0), model, theta, series, whole, 200)
+    drawn = sample_blocks(np.random.default_rng(0), model, theta, series, whole, 200)
     anchor(model, theta, drawn, whole.sums, np.full(model.size, 0.02))
     windows = Windows(drawn, 2, 20)
     frozen = freeze(model, theta, drawn, windows)
@@ -196,13 +198,13 @@ def test_the_stated_error_of_the_curvature_is_what_other_draws_show():
     whole = whole_pass(model, mode.theta, series)
     z = rng.standard_normal(model.size)
     for _ in range(30):
-        drawn = draw_blocks(rng, model, mode.theta, series, whole, 16_000)
-        stated.append(check_drawn(rng, mode, drawn)[0].value)
+        drawn = sample_blocks(rng, model, mode.theta, series, whole, 16_000)
+        stated.append(check_block_sample(rng, mode, drawn)[0].value)
         there, here = (block_gradients(model, mode.theta + f * (mode.factor @ z), drawn).sum(0) for f in (1, 0))
         seen.append(mode.factor.T @ (there - here) / np.linalg.norm(z))
     assert 0.5 < np.std(seen, axis=0).max() / np.mean(stated) < 1.5
-    few = draw_blocks(rng, model, mode.theta, series, whole, 3000)
-    assert not check_drawn(rng, mode, few)[0].good
+    few = sample_blocks(rng, model, mode.theta, series, whole, 3000)
+    assert not check_block_sample(rng, mode, few)[0].passed
 
 
 @pytest.mark.jit
@@ -253,10 +255,10 @@ def test_halos_reach_across_long_gaps():
     assert drawn.seams < 1e-3
     exact = in_order(find_mode(model, series, truth))
     assert np.abs(np.linalg.solve(exact.factor, exact.theta - mode.theta)).max() < 0.05
-    assert [c.good for c in check_drawn(np.random.default_rng(2), mode, drawn)[1:]] == [True, True]
+    assert [c.passed for c in check_block_sample(np.random.default_rng(2), mode, drawn)[1:]] == [True, True]
     drawn.seams = 0.1
     away = mode._replace(theta=mode.theta + 0.5 * np.linalg.norm(mode.factor, axis=1))
-    assert [c.good for c in check_drawn(np.random.default_rng(2), away, drawn)[1:]] == [False, False]
+    assert [c.passed for c in check_block_sample(np.random.default_rng(2), away, drawn)[1:]] == [False, False]
 
 
 @pytest.mark.jit
@@ -300,12 +302,12 @@ def test_the_way_of_a_long_series_in_small(little):
     model, series, truth = little
     stages = set()
     found = infer(
-        np.random.default_rng(1), model, series, method="laplace", wanted=50, watch=lambda s, *_: stages.add(s)
+        np.random.default_rng(1), model, series, method="laplace", wanted=50, on_progress=lambda s, *_: stages.add(s)
     )
     assert {"finding states", "pass 1 over all data", "pass 2 over all data"} <= stages
     checks = {c.name: c for c in found.checks}
     assert {"drawn blocks", "seams of blocks", "mode", "smallest state"} <= set(checks)
-    assert "blocks stand for the series: too few. Allow more memory" in checks["drawn blocks"].words
+    assert "blocks stand for the series: too few. Allow more memory" in checks["drawn blocks"].message
     assert checks["smallest state"].value == pytest.approx(
         (series.read(0, 900) > 4).sum(), abs=3
     )  # of all, not of blocks
@@ -318,12 +320,12 @@ def test_halos_grow_until_messages_are_right(little, monkeypatch):
     model, series, truth = little
     theta = model.pack(truth)
     whole = whole_pass(model, theta, series)._replace(settled=True, halo=2)
-    short = draw_blocks(np.random.default_rng(0), model, theta, series, whole, 300)
+    short = sample_blocks(np.random.default_rng(0), model, theta, series, whole, 300)
     assert short.seams < drawing.SEAMS
     assert short.halo in (2, 8, 32)
     monkeypatch.setattr(drawing, "SEAMS", 0.0)
     monkeypatch.setattr(drawing, "LONGEST", 128)
-    longest = draw_blocks(np.random.default_rng(0), model, theta, series, whole, 300)
+    longest = sample_blocks(np.random.default_rng(0), model, theta, series, whole, 300)
     assert longest.halo == 128
     assert longest.seams <= short.seams
 
@@ -331,4 +333,4 @@ def test_halos_grow_until_messages_are_right(little, monkeypatch):
 def test_blocks_of_different_lengths_are_refused():
     n = np.array([4, 6])
     with pytest.raises(ValueError, match="blocks must be equally long, but for the last ones"):
-        Drawn(np.arange(10.0), n, np.array([0, 1]), np.array([1, 1]), np.array([True, False]), np.ones(2))
+        BlockSample(np.arange(10.0), n, np.array([0, 1]), np.array([1, 1]), np.array([True, False]), np.ones(2))

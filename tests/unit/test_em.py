@@ -155,10 +155,10 @@ def test_expanded_coordinates_climb_the_same_hill():
 
 def test_watch_is_told_of_each_step():
     model = model_of(rh.Gaussian(), 1)
-    told = []
+    given = []
     rh.climb(model, rh.Series([0.0, 1.0, 2.0]), model.parameters([[1.0]], mean=0, variance=1), steps=3, tolerance=-1.0,
-             watch=lambda step, value: told.append(step))  # fmt: skip
-    assert told == [0, 1, 2]
+             on_progress=lambda step, value: given.append(step))  # fmt: skip
+    assert given == [0, 1, 2]
 
 
 def test_gradient_steps_come_back_from_the_bounds(monkeypatch):

@@ -125,7 +125,7 @@ def test_counts_have_no_variances():
 
 
 @pytest.mark.parametrize(
-    ("use", "words"),
+    ("use", "message"),
     [
         (lambda: rh.RareHMM().predict([1.0, 2.0]), "not fitted yet; call fit first"),
         (lambda: rh.RareHMM(emission="gausian").fit(bursts()), "emission is 'gausian'; it must be one of bernoulli, "),
@@ -133,8 +133,8 @@ def test_counts_have_no_variances():
         (lambda: rh.RareHMM(2).fit(bursts(), [2000, 4000]), "pass them by name: lengths="),
     ],
 )
-def test_errors_name_the_way_out(use, words):
-    with pytest.raises((ValueError, NotFittedError), match=words):
+def test_errors_name_the_way_out(use, message):
+    with pytest.raises((ValueError, NotFittedError), match=message):
         use()
 
 

@@ -92,7 +92,7 @@ def test_the_fit_is_checked_in_words(hmm):
     assert "largest" in names
     assert "correlated residuals" in names
     shifted = hmm.check(y + 40)
-    assert not shifted.good
+    assert not shifted.passed
     assert str(shifted).startswith("The model does not fit the series")
 
 
@@ -134,7 +134,7 @@ def test_counts_have_no_variances():
 
 
 @pytest.mark.parametrize(
-    ("use", "words"),
+    ("use", "message"),
     [
         (lambda y: rh.RareHMM().predict(y), "not fitted yet; call fit first"),
         (lambda y: unfitted(rare_share=0).fit(y), "rare_share is 0; it must lie between 0 and 1"),
@@ -144,8 +144,8 @@ def test_counts_have_no_variances():
         (lambda y: unfitted(n_average=-1).fit(y), "n_average is -1"),
     ],
 )
-def test_errors_name_the_way_out(use, words):
-    with pytest.raises((ValueError, NotFittedError), match=words):
+def test_errors_name_the_way_out(use, message):
+    with pytest.raises((ValueError, NotFittedError), match=message):
         use(burst())
 
 

@@ -58,7 +58,7 @@ def test_rows_of_a_list_count_from_its_own_beginning():
     assert (table["start"].tolist(), table["sequence"].tolist()) == ([1], [1])
 
 
-@pytest.mark.parametrize(("more", "words"), [({"threshold": 0}, "threshold is 0"), ({"gap": 0}, "gap is 0")])
-def test_bad_settings_are_refused(more, words):
-    with pytest.raises(ValueError, match=words):
+@pytest.mark.parametrize(("more", "message"), [({"threshold": 0}, "threshold is 0"), ({"gap": 0}, "gap is 0")])
+def test_bad_settings_are_refused(more, message):
+    with pytest.raises(ValueError, match=message):
         event_table(Series(np.arange(3.0)), np.ones((3, 1)), np.array([0]), **more)

@@ -10,8 +10,10 @@ import rarehmm as rh
 from rarehmm.common.checks import InterruptedWarning
 from rarehmm.engine.contracts.sampler import DivergedError, Divergence
 from rarehmm.exact import batched as points
-from rarehmm.exact.batched import Points
-from rarehmm.sampling import exact, methods
+from rarehmm.exact.batched import BatchedLogPosterior
+from rarehmm.sampling import gibbs as gibbs_module
+from rarehmm.sampling import hmc as hmc_module
+from rarehmm.sampling import methods
 from rarehmm.sampling import rule as inference
 from rarehmm.sampling.diagnostics import Check, check_weights, verdict
 from rarehmm.sampling.importance import (
@@ -47,9 +49,9 @@ def mode(two):
     return find_mode(*two)
 
 
-def laplace_draws(rng, mode, series, steps, *, watch=None, **_):
+def laplace_draws(rng, mode, series, steps, *, on_progress=None, **_):
     """What Hamiltonian Monte Carlo would draw, were the posterior Gaussian."""
-    watch(steps)
+    on_progress(steps)
     return mode.theta + rng.standard_normal((methods.LANES, steps, len(mode.theta))) @ mode.factor.T
 
 
@@ -68,7 +70,7 @@ def is_near(found, mode, most=1.5):
 
 # ---------------------------------------------------------------- methods by their names
 @pytest.mark.parametrize(
-    ("method", "own", "words"),
+    ("method", "own", "message"),
     [
         ("gibbs", ["effective draws", "R-hat"], "Gibbs sampling was asked for"),
         (
@@ -86,15 +88,15 @@ def is_near(found, mode, most=1.5):
     ],
 )
 @pytest.mark.filterwarnings("ignore:Not to be trusted")
-def test_a_method_that_was_asked_for(two, mode, method, own, words):
+def test_a_method_that_was_asked_for(two, mode, method, own, message):
     model, series, start = two
-    told = set()
+    given = set()
     found = infer(np.random.default_rng(1), model, series, start=start, wanted=20, method=method,
-                  watch=lambda stage, *_: told.add(stage))  # fmt: skip
+                  on_progress=lambda stage, *_: given.add(stage))  # fmt: skip
     assert found.method == method
-    assert words in found.why[0]
+    assert message in found.why[0]
     assert names(found) == own + CHECKS
-    assert "checks" in told
+    assert "checks" in given
     is_near(found, mode)
     assert (found.weighted is not None) == (method == "importance")
     text = found.describe().splitlines()
@@ -180,7 +182,7 @@ def test_a_gaussian_without_a_density_is_worth_nothing(two, mode):
     far = mode._replace(theta=mode.theta + 1e6, factor=1e-9 * mode.factor)
     draws, (near, size) = by_laplace(Job(np.random.default_rng(0), far, series, 10.0))
     assert draws.shape == (4, 25, mode.model.size)
-    assert (near.value, near.good, size.value) == (0.0, False, 100.0)
+    assert (near.value, near.passed, size.value) == (0.0, False, 100.0)
 
 
 # ---------------------------------------------------------------- the turns of the rule
@@ -205,14 +207,14 @@ def test_what_windows_cannot_do_is_left_to_all_data(two, mode, what, monkeypatch
         monkeypatch.setattr(inference, "shortest_buffer", lambda job: (*real(job)[:2], 0.7))
     else:
         monkeypatch.setattr(inference, "pilot_pool", lambda *_: (None, BAD._replace(value=0.33)))
-    words = {
+    message = {
         "buffer": "no buffer up to 20 passes its test (bias 0.7)",
         "noise": "windows leave too much to chance (0.33 of the variance)",
     }
     model, series, start = two
     found = infer(np.random.default_rng(1), model, series, start=start, wanted=50)
     assert found.method == "hmc"
-    assert found.why[1:] == [words[what], "the series is short: Hamiltonian Monte Carlo on all data"]
+    assert found.why[1:] == [message[what], "the series is short: Hamiltonian Monte Carlo on all data"]
     assert found.theta.shape == (methods.LANES, 100, model.size)
     assert names(found) == ["nearly Gaussian", "effective draws", "R-hat", *CHECKS]
     is_near(found, mode, 0.2)
@@ -241,11 +243,11 @@ def test_importance_sampling_without_a_point_that_counts(two, mode, monkeypatch)
     job = Job(np.random.default_rng(0), mode, series)
     none = adaptive_importance(job.rng, Nowhere(mode, series), 100, (20, 20))
     assert (len(none.theta), none.effective, none.drawn) == (0, 0, 20 + 4 * 400)
-    assert not any(c.good for c in check_weights(none, 100) if c.name != "largest weight")
+    assert not any(c.passed for c in check_weights(none, 100) if c.name != "largest weight")
     monkeypatch.setattr(inference, "Roots", Nowhere)
     with pytest.raises(ValueError, match=r"none of the \d+ points drawn around the mode has a density"):
         infer(job.rng, model, series, start=start, method="importance")
-    monkeypatch.setattr(inference, "by_hmc_with_evidence", lambda *told: told)
+    monkeypatch.setattr(inference, "by_hmc_with_evidence", lambda *given: given)
     assert inference.by_weights(job) == (job, inference.WORK)
 
 
@@ -273,12 +275,12 @@ def test_importance_sampling_that_fails_is_not_believed(two, monkeypatch):
     monkeypatch.setattr(inference, "FAR_FROM_GAUSSIAN", 1.1)
     monkeypatch.setattr(methods, "hmc", laplace_draws)
     model, series, start = two
-    with pytest.warns(RuntimeWarning) as told:
+    with pytest.warns(RuntimeWarning) as given:
         found = infer(np.random.default_rng(1), model, series, start=start, wanted=200)
-    assert str(told[0].message).startswith("the posterior is badly identified: Not to be trusted as it is: nearly Gau")
+    assert str(given[0].message).startswith("the posterior is badly identified: Not to be trusted as it is: nearly Gau")
     assert found.method == "hmc"
     assert found.why[-1] == "importance sampling fails its checks: Hamiltonian Monte Carlo on all data"
-    assert not found.checks[0].good
+    assert not found.checks[0].passed
 
 
 def three_clusters():
@@ -349,7 +351,7 @@ def test_a_second_round_is_as_long_as_there_is_work_for(two, mode, monkeypatch):
     _, series, _ = two
     rounds = []
 
-    def slow(rng, mode, series, steps, *, leaps, watch, **_):
+    def slow(rng, mode, series, steps, *, leaps, on_progress, **_):
         rounds.append((steps, leaps))
         z = lfilter([1], [1, -0.9], rng.standard_normal((methods.LANES, 100 + steps, len(mode.theta))), axis=1)
         return mode.theta + np.sqrt(0.19) * z[:, 100:] @ mode.factor.T
@@ -362,12 +364,12 @@ def test_a_second_round_is_as_long_as_there_is_work_for(two, mode, monkeypatch):
 
 
 def test_gibbs_sampling_goes_on_until_there_is_enough(two, mode):
-    told = []
-    job = Job(np.random.default_rng(0), mode, two[1], 120.0, watch=lambda *said: told.append(said))
+    given = []
+    job = Job(np.random.default_rng(0), mode, two[1], 120.0, on_progress=lambda *said: given.append(said))
     draws, (size, agree) = by_gibbs(job, chains=2)
-    assert size.good
+    assert size.passed
     assert draws.shape[1] >= 120
-    assert told[0] == ("Gibbs sampling", 0, 2 * 120)
+    assert given[0] == ("Gibbs sampling", 0, 2 * 120)
     assert agree.name == "R-hat"
 
 
@@ -376,41 +378,41 @@ def test_hamiltonian_monte_carlo_has_the_moments_of_the_posterior():
     y = np.array([3.0, 5, 4, 6, 2, 7])
     model, series = model_of(rh.Poisson(), 1), rh.Series(y)
     mode = find_mode(model, series, model.parameters([[1.0]], rate=4.0))
-    told = []
-    draws = exact.hmc(np.random.default_rng(0), mode, series, 100, chains=16, leaps=2, watch=told.append)
+    given = []
+    draws = hmc_module.hmc(np.random.default_rng(0), mode, series, 100, chains=16, leaps=2, on_progress=given.append)
     assert draws.shape == (16, 100, 1)
-    assert told == list(range(220))
+    assert given == list(range(220))
     rate, wanted = np.exp(draws.ravel()), (2 + y.sum()) / (0.1 + len(y))
     assert rate.mean() == pytest.approx(wanted, abs=0.15)
     assert rate.std() == pytest.approx(np.sqrt(2 + y.sum()) / (0.1 + len(y)), rel=0.15)
-    one = exact.metropolis_langevin(np.random.default_rng(0), mode, series, 50, chains=3)
+    one = hmc_module.metropolis_langevin(np.random.default_rng(0), mode, series, 50, chains=3)
     assert one.shape == (3, 50, 1)
     assert np.exp(one).mean() == pytest.approx(wanted, abs=0.6)
 
 
 def interrupt_at(number):
-    def told(step):
+    def given(step):
         if step == number:
             raise KeyboardInterrupt
 
-    return told
+    return given
 
 
 def test_ctrl_c_returns_what_there_is(two, mode):
     model, series, start = two
     rng = np.random.default_rng(0)
     with pytest.warns(InterruptedWarning, match="3 of 9 draws"):
-        assert exact.gibbs(rng, model, series, start, 9, watch=interrupt_at(3)).shape == (3, model.size)
+        assert gibbs_module.gibbs(rng, model, series, start, 9, on_progress=interrupt_at(3)).shape == (3, model.size)
     with pytest.warns(InterruptedWarning, match="4 of 10 draws"):
-        found = exact.hmc(rng, mode, series, 5, chains=2, leaps=1, watch=interrupt_at(122))
+        found = hmc_module.hmc(rng, mode, series, 5, chains=2, leaps=1, on_progress=interrupt_at(122))
     assert found.shape == (2, 2, model.size)
     with pytest.raises(KeyboardInterrupt):
-        exact.gibbs(rng, model, series, start, 9, watch=interrupt_at(0))
+        gibbs_module.gibbs(rng, model, series, start, 9, on_progress=interrupt_at(0))
 
 
 def test_a_mode_without_a_density_around_it_is_refused(two, mode):
     with pytest.raises(ValueError, match=r"no point near the mode has a posterior density.* Give priors"):
-        exact.hmc(np.random.default_rng(0), mode._replace(theta=mode.theta + 1e6), two[1], 5)
+        hmc_module.hmc(np.random.default_rng(0), mode._replace(theta=mode.theta + 1e6), two[1], 5)
 
 
 # ---------------------------------------------------------------- importance sampling
@@ -431,9 +433,9 @@ def test_the_evidence_is_that_of_a_gamma_prior():
     assert found.evidence == pytest.approx(evidence, abs=0.05)
     assert found.effective >= 300
     draws = found.resample(np.random.default_rng(1), 400)
-    assert bridge_evidence(np.random.default_rng(2), mode, Points(mode.model, series), draws) == pytest.approx(
-        evidence, abs=0.1
-    )
+    assert bridge_evidence(
+        np.random.default_rng(2), mode, BatchedLogPosterior(mode.model, series), draws
+    ) == pytest.approx(evidence, abs=0.1)
 
 
 def test_an_interrupted_round_is_left_out():

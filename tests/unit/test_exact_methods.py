@@ -10,7 +10,7 @@ from small_models import FAMILIES, SINGLE, Pair, model_of, parameters_of, series
 
 import rarehmm as rh
 from rarehmm.data import series as series_module
-from rarehmm.engine.contracts.family import prepare, statistics
+from rarehmm.engine.contracts.family import log_density, prepare, score, statistics
 from rarehmm.engine.contracts.sampler import step
 from rarehmm.engine.kernels.sequential import draw_path_back
 from rarehmm.engine.lanes import LANES
@@ -19,7 +19,9 @@ from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
 from rarehmm.samplers.sghmc import Sghmc
 from rarehmm.samplers.sgld import Sgld
 from rarehmm.samplers.underdamped import Underdamped
-from rarehmm.sampling import exact
+from rarehmm.sampling import gibbs as gibbs_module
+from rarehmm.sampling import hmc as hmc_module
+from rarehmm.sampling import langevin as langevin_module
 from rarehmm.sampling.methods import Job, by_hmc
 
 LENGTHS = [11, 1, 20, 8]
@@ -68,9 +70,11 @@ def test_states_whose_mass_has_vanished_are_said():
             with pytest.raises(
                 ValueError, match=r"no state can be drawn at y\[0\]: .* such as 1e-10, instead of zeros"
             ):
-                exact.draw_states(np.random.default_rng(0), model, point, series)
+                gibbs_module.draw_states(np.random.default_rng(0), model, point, series)
         else:
-            np.testing.assert_array_equal(exact.draw_states(np.random.default_rng(0), model, point, series), [0, 1, 1])
+            np.testing.assert_array_equal(
+                gibbs_module.draw_states(np.random.default_rng(0), model, point, series), [0, 1, 1]
+            )
 
 
 def test_separated_states_are_drawn_as_they_are():
@@ -78,7 +82,7 @@ def test_separated_states_are_drawn_as_they_are():
     model = model_of(rh.Gaussian(), 3)
     parameters = model.parameters(SINGLE, mean=[-20, 0, 20], variance=1)
     y, path = rh.simulate(rng, model, parameters, 300)
-    np.testing.assert_array_equal(exact.draw_states(rng, model, parameters, rh.Series(y)), path)
+    np.testing.assert_array_equal(gibbs_module.draw_states(rng, model, parameters, rh.Series(y)), path)
 
 
 # ---------------------------------------------------------------- statistics given states
@@ -89,7 +93,7 @@ def test_statistics_of_states_leave_missing_observations_out(family, stride, mon
     model, parameters, series = case(family)
     path = np.random.default_rng(3).integers(0, 3, T)
     y = series.read(0, T)[:, 0]
-    counts, sums = exact.state_statistics(np.random.default_rng(0), model, parameters.phi, series, path)
+    counts, sums = gibbs_module.state_statistics(np.random.default_rng(0), model, parameters.phi, series, path)
     for k in range(3):
         mine = [v for v, x in zip(y, path, strict=True) if x == k and not math.isnan(v)]
         each = [statistics(family, v, prepare(family, parameters.phi[k])) for v in mine]
@@ -99,7 +103,7 @@ def test_statistics_of_states_leave_missing_observations_out(family, stride, mon
 
 def test_statistics_of_an_empty_state_are_zero():
     model, parameters, series = case(rh.Gaussian())
-    counts, sums = exact.state_statistics(
+    counts, sums = gibbs_module.state_statistics(
         np.random.default_rng(0), model, parameters.phi, series, np.zeros(T, dtype=np.int64)
     )
     np.testing.assert_array_equal(counts[1:], 0)
@@ -114,7 +118,7 @@ def test_transitions_are_counted_over_gaps_but_not_across_joins():
             expected[path[t - 1], path[t]] += 1
         first += length
     fresh = np.isin(np.arange(T), np.cumsum([0, *LENGTHS]))
-    np.testing.assert_array_equal(exact.transition_counts(path, fresh, 3), expected)
+    np.testing.assert_array_equal(gibbs_module.transition_counts(path, fresh, 3), expected)
     assert expected.sum() == T - len(LENGTHS)
 
 
@@ -129,16 +133,16 @@ class Told(NamedTuple):
     columns = 2
     draw = Pair.draw
 
-    def conditional(self, _rng, phi, *told):
-        TOLD.append((phi, *told))
+    def conditional(self, _rng, phi, *given):
+        TOLD.append((phi, *given))
         return phi + 1.0
 
 
-for generic in (exact.prepare, rh.emissions.log_density, rh.emissions.score):
-    rh.dispatch.compiled(generic, Told)(generic.registry[Pair])
+for generic in (prepare, log_density, score):
+    rh.engine.dispatch.compiled(generic, Told)(generic.registry[Pair])
 
 
-@rh.dispatch.compiled(statistics, Told)
+@rh.engine.dispatch.compiled(statistics, Told)
 def _(family, y, c):
     return y[0] * y[1], y[1]
 
@@ -148,7 +152,7 @@ def test_a_family_of_two_columns_brings_its_own_draw():
     model = rh.Model(Told(), 1, rh.Priors((rh.Normal(0.0, 1.0), rh.Normal(2.0, 1.0))))
     y = rng.normal(size=(9, 2))
     y[4, 1] = np.nan
-    draws = exact.gibbs(rng, model, rh.Series(y), model.natural(np.zeros((1, 2)), [[1.0]]), 2)
+    draws = gibbs_module.gibbs(rng, model, rh.Series(y), model.natural(np.zeros((1, 2)), [[1.0]]), 2)
     np.testing.assert_array_equal(draws, [[1, 1], [2, 2]])
     phi, counts, sums, priors = TOLD[-1]
     np.testing.assert_array_equal(phi, [[1, 1]])
@@ -162,20 +166,20 @@ def test_a_family_of_two_columns_brings_its_own_draw():
 @pytest.mark.parametrize("family", CONJUGATE, **names)
 def test_draws_are_points_of_the_model_and_the_seed_fixes_them(family, coordinates):
     model, parameters, series = case(family, coordinates=coordinates)
-    told = []
-    draws = exact.gibbs(np.random.default_rng(6), model, series, parameters, 20, watch=told.append)
+    given = []
+    draws = gibbs_module.gibbs(np.random.default_rng(6), model, series, parameters, 20, on_progress=given.append)
     assert draws.shape == (20, model.size)
-    assert told == list(range(20))
+    assert given == list(range(20))
     assert len(np.unique(draws[:, 0])) == 20
     for theta in draws:
         assert math.isfinite(rh.log_posterior(model, theta, series)[0])
-    again = exact.gibbs(np.random.default_rng(6), model, series, parameters, 5)
+    again = gibbs_module.gibbs(np.random.default_rng(6), model, series, parameters, 5)
     np.testing.assert_array_equal(again, draws[:5])
 
 
 def test_a_start_that_is_given_leaves_every_transition_matrix_accepted():
     model, parameters, series = case(rh.Gaussian(), start=[0.5, 0.3, 0.2])
-    draws = exact.gibbs(np.random.default_rng(6), model, series, parameters, 20)
+    draws = gibbs_module.gibbs(np.random.default_rng(6), model, series, parameters, 20)
     assert (np.abs(np.diff(draws, axis=0)) > 0).all()
     np.testing.assert_array_equal(model.unpack(draws[-1]).start, [0.5, 0.3, 0.2])
 
@@ -183,7 +187,9 @@ def test_a_start_that_is_given_leaves_every_transition_matrix_accepted():
 def test_draws_do_not_depend_on_threads(monkeypatch):
     monkeypatch.setattr(blocks, "CHUNK", 512)
     model, parameters, series = case(rh.Gaussian(), lengths=[3000, 1000])
-    draws = [exact.gibbs(np.random.default_rng(7), model, series, parameters, 3, threads=n) for n in (1, 2, None)]
+    draws = [
+        gibbs_module.gibbs(np.random.default_rng(7), model, series, parameters, 3, threads=n) for n in (1, 2, None)
+    ]
     np.testing.assert_array_equal(draws[0], draws[1])
     np.testing.assert_array_equal(draws[0], draws[2])
 
@@ -191,14 +197,14 @@ def test_draws_do_not_depend_on_threads(monkeypatch):
 def test_without_logarithms_the_same_draws_are_written_in_their_own_units():
     model, parameters, series = case(rh.Gaussian())
     own = rh.Model(rh.Gaussian(), 3, model.priors, logs=False)
-    draws, plain = (exact.gibbs(np.random.default_rng(8), m, series, parameters, 5) for m in (model, own))
+    draws, plain = (gibbs_module.gibbs(np.random.default_rng(8), m, series, parameters, 5) for m in (model, own))
     np.testing.assert_allclose(plain[:, 3:6], np.exp(draws[:, 3:6]), rtol=1e-12)
     np.testing.assert_array_equal(plain[:, 6:], draws[:, 6:])
 
 
 def test_tiny_concentrations_neither_underflow_nor_lean():
     """Dirichlet(a, a) with a = 1e-3: the larger entry is either one, and the logarithm of the ratio is about Exp(a)."""
-    rows = exact.draw_rows(np.random.default_rng(9), np.full((4000, 2), 1e-3))
+    rows = gibbs_module.draw_rows(np.random.default_rng(9), np.full((4000, 2), 1e-3))
     assert (rows >= 1e-101).all()
     assert abs((rows[:, 0] > 0.5).mean() - 0.5) < 4 * 0.5 / math.sqrt(4000)
     near = (rows.min(1) > 1e-50).mean()  # 1 - e^{-a log 1e50}
@@ -207,34 +213,34 @@ def test_tiny_concentrations_neither_underflow_nor_lean():
 
 def test_a_start_law_is_accepted_by_the_ratio_of_probabilities():
     rng, old, first = np.random.default_rng(10), np.array([0.5, 0.5, 0.0]), np.array([0, 0, 1])
-    assert exact.accepts(rng, old, np.array([0.7, 0.3, 0.0]), np.array([0, 0]))
-    assert not exact.accepts(rng, old, np.array([1.0, 0.0, 0.0]), first)
-    share = np.mean([exact.accepts(rng, old, np.array([0.4, 0.6, 0.0]), first) for _ in range(4000)])
+    assert gibbs_module.accepts(rng, old, np.array([0.7, 0.3, 0.0]), np.array([0, 0]))
+    assert not gibbs_module.accepts(rng, old, np.array([1.0, 0.0, 0.0]), first)
+    share = np.mean([gibbs_module.accepts(rng, old, np.array([0.4, 0.6, 0.0]), first) for _ in range(4000)])
     assert abs(share - 0.768) < 4 * math.sqrt(0.768 * 0.232 / 4000)  # .8 .8 1.2
 
 
 def test_an_empty_state_without_a_prior_is_said():
     y = rh.Series([0.1, -0.2, 0.3, np.nan, 0.2])
     away = {"mean": [0, 1000], "variance": 1}
-    for priors, words in (
+    for priors, message in (
         ((rh.Flat(), rh.InverseGamma(3.0, 10.0)), r"mean\[1\] has no law to be drawn from: it has a Flat prior"),
         ((rh.Normal(0.0, 1.0), rh.Flat()), r"variance\[1\] has no law .* Give it a prior \(default_priors\), or use f"),
     ):
         model = rh.Model(rh.Gaussian(), 2, rh.Priors(priors), start=[1.0, 0.0])
         point = model.parameters([[0.999, 0.001], [0.5, 0.5]], **away)
-        with pytest.raises(ValueError, match=words):
-            exact.gibbs(np.random.default_rng(0), model, y, point, 50)
+        with pytest.raises(ValueError, match=message):
+            gibbs_module.gibbs(np.random.default_rng(0), model, y, point, 50)
     model = rh.Model(rh.Poisson(), 2, rh.Priors((rh.Flat(),)), start=[1.0, 0.0])
     point = model.parameters([[0.999, 0.001], [0.5, 0.5]], rate=[1, 1000])
     with pytest.raises(ValueError, match=r"rate\[1\] has no law"):
-        exact.gibbs(np.random.default_rng(0), model, rh.Series([1, 2, 0, 1]), point, 50)
+        gibbs_module.gibbs(np.random.default_rng(0), model, rh.Series([1, 2, 0, 1]), point, 50)
 
 
 def test_what_gibbs_sampling_cannot_do_is_said():
     rng, y = np.random.default_rng(0), rh.Series([0.0, 1.0, 2.0])
     model, parameters, series = case(rh.StudentT(4.0))
     with pytest.raises(TypeError, match=r"StudentT has no 'conditional'.* Use langevin, or another family"):
-        exact.gibbs(rng, model, series, parameters, 1)
+        gibbs_module.gibbs(rng, model, series, parameters, 1)
     for family, priors, kind in (
         (rh.Gaussian(), (rh.Gamma(1, 1), rh.Flat()), "Normal"),
         (rh.Gaussian(), (rh.Flat(), rh.Gamma(1, 1)), "InverseGamma"),
@@ -242,13 +248,13 @@ def test_what_gibbs_sampling_cannot_do_is_said():
     ):
         odd = rh.Model(family, 1, rh.Priors(priors))
         with pytest.raises(TypeError, match=f"Gibbs sampling needs a {kind} prior .* use langevin instead"):
-            exact.gibbs(rng, odd, y, odd.natural(np.ones((1, len(priors))), [[1.0]]), 1)
+            gibbs_module.gibbs(rng, odd, y, odd.natural(np.ones((1, len(priors))), [[1.0]]), 1)
     bare = rh.Model(rh.Gaussian(), 2, rh.no_priors(rh.Gaussian()))
     with pytest.raises(ValueError, match=r"concentration of the transition prior is 0.*such as Dirichlet\(1.0\)"):
-        exact.gibbs(rng, bare, y, bare.natural(np.ones((2, 2)), np.full((2, 2), 0.5)), 1)
+        gibbs_module.gibbs(rng, bare, y, bare.natural(np.ones((2, 2)), np.full((2, 2), 0.5)), 1)
     plain = rh.Model(rh.Poisson(), 1, rh.Priors((rh.Flat(),)), logs=False)
     with pytest.raises(ValueError, match=r"prior of 'rate' is Flat and the model has logs=False.* Use logs=True"):
-        exact.gibbs(rng, plain, y, plain.natural([[1.0]], [[1.0]]), 1)
+        gibbs_module.gibbs(rng, plain, y, plain.natural([[1.0]], [[1.0]]), 1)
 
 
 # ---------------------------------------------------------------- Langevin dynamics
@@ -264,13 +270,15 @@ def by_hand(rng, model, series, theta, steps, move):
 @pytest.mark.parametrize("family", FAMILIES, **names)
 def test_langevin_takes_the_steps_of_its_sampler(family):
     model, parameters, series = case(family)
-    h, rng, told = 1e-3, np.random.default_rng(11), []
+    h, rng, given = 1e-3, np.random.default_rng(11), []
     expected = by_hand(rng, model, series, model.pack(parameters), 6,
                        lambda x, g: x + h / 2 * g + math.sqrt(h) * rng.standard_normal(model.size))  # fmt: skip
-    found = exact.langevin(np.random.default_rng(11), Sgld(h), model, series, parameters, 6, watch=told.append)
+    found = langevin_module.langevin(
+        np.random.default_rng(11), Sgld(h), model, series, parameters, 6, on_progress=given.append
+    )
     np.testing.assert_allclose(found, expected, rtol=1e-12)
-    assert told == list(range(6))
-    threads = exact.langevin(np.random.default_rng(11), Sgld(h), model, series, parameters, 6, threads=1)
+    assert given == list(range(6))
+    threads = langevin_module.langevin(np.random.default_rng(11), Sgld(h), model, series, parameters, 6, threads=1)
     np.testing.assert_array_equal(found, threads)
 
 
@@ -284,10 +292,10 @@ def test_langevin_carries_velocities_from_step_to_step():
         return x
 
     expected = by_hand(rng, model, series, model.pack(parameters), 6, move)
-    found = exact.langevin(np.random.default_rng(12), Underdamped(0.02), model, series, parameters, 6)
+    found = langevin_module.langevin(np.random.default_rng(12), Underdamped(0.02), model, series, parameters, 6)
     np.testing.assert_array_equal(found, expected)
     assert np.abs(velocity).max() > 0.1
-    assert np.isfinite(exact.langevin(rng, Sghmc(1e-4), model, series, parameters, 6)).all()
+    assert np.isfinite(langevin_module.langevin(rng, Sghmc(1e-4), model, series, parameters, 6)).all()
 
 
 def test_langevin_knows_which_coordinates_are_positive():
@@ -302,10 +310,10 @@ def test_langevin_knows_which_coordinates_are_positive():
         return np.where(power > 0, np.abs(x), x)
 
     expected = by_hand(rng, model, series, model.pack(parameters), 20, move)
-    draws = exact.langevin(np.random.default_rng(13), ExpandedMeanSgld(h), model, series, parameters, 20)
+    draws = langevin_module.langevin(np.random.default_rng(13), ExpandedMeanSgld(h), model, series, parameters, 20)
     np.testing.assert_allclose(draws, expected, rtol=1e-9)
     with pytest.raises(ValueError, match=r"variance\[0\] must stay positive and Sgld moves freely"):
-        exact.langevin(np.random.default_rng(13), Sgld(1.0), model, series, parameters, 50)
+        langevin_module.langevin(np.random.default_rng(13), Sgld(1.0), model, series, parameters, 50)
 
 
 @pytest.mark.parametrize("size", [10.0, 1e3, 1e100, 1e300])
@@ -313,23 +321,23 @@ def test_langevin_knows_which_coordinates_are_positive():
 def test_a_chain_that_diverges_is_said(family, size):
     model, parameters, series = case(family)
     with pytest.raises(rh.DivergedError, match=r"\[.*\] diverged at draw \d+ of chain 0; .* a smaller step") as error:
-        exact.langevin(np.random.default_rng(14), Sgld(size), model, series, parameters, 200)
+        langevin_module.langevin(np.random.default_rng(14), Sgld(size), model, series, parameters, 200)
     kept, (found,) = error.value.draws[0], error.value.divergences
     assert np.isfinite(kept[: found.draw]).all()
     assert np.isnan(kept[found.draw :]).all()
 
 
 # ---------------------------------------------------------------- doors of both
-@pytest.mark.parametrize("method", [exact.gibbs, exact.langevin])
+@pytest.mark.parametrize("method", [gibbs_module.gibbs, langevin_module.langevin])
 def test_bad_input(method):
     model, parameters, series = case(rh.Gaussian())
 
     def call(rng=None, model=model, series=series, start=parameters, steps=2, **more):
         rng = np.random.default_rng(0) if rng is None else rng
-        first = (rng,) if method is exact.gibbs else (rng, Sgld(1e-3))
+        first = (rng,) if method is gibbs_module.gibbs else (rng, Sgld(1e-3))
         return method(*first, model, series, start, steps, **more)
 
-    for error, words, arguments in (
+    for error, message, arguments in (
         (ValueError, "steps is 0; it must be a whole number from 1", {"steps": 0}),
         (ValueError, "steps is -3", {"steps": -3}),
         (ValueError, "steps is 2.5", {"steps": 2.5}),
@@ -344,7 +352,7 @@ def test_bad_input(method):
         (ValueError, "never changes", {"series": rh.Series([1.0] * 9)}),
         (ValueError, "threads is 0", {"threads": 0}),
     ):  # fmt: skip
-        with pytest.raises(error, match=words):
+        with pytest.raises(error, match=message):
             call(**arguments)
     assert call(steps=np.int64(1)).shape == (1, model.size)
 
@@ -353,13 +361,13 @@ def test_a_zero_among_expanded_means_is_refused_too():
     model, _, series = case(rh.Gaussian(), K=2, coordinates=rh.ExpandedMean())
     start = model.parameters([[1.0, 0.0], [0.5, 0.5]], mean=[0, 1], variance=1)
     with pytest.raises(ValueError, match=r"expanded\[0, 1\]"):
-        exact.gibbs(np.random.default_rng(0), model, series, start, 1)
+        gibbs_module.gibbs(np.random.default_rng(0), model, series, start, 1)
 
 
 def test_what_is_no_sampler_is_refused():
     model, parameters, series = case(rh.Gaussian())
     with pytest.raises(TypeError, match="sampler is 'sgld'; pass an instance"):
-        exact.langevin(np.random.default_rng(0), "sgld", model, series, parameters, 1)
+        langevin_module.langevin(np.random.default_rng(0), "sgld", model, series, parameters, 1)
 
 
 @pytest.mark.jit
@@ -369,11 +377,11 @@ def test_what_mixes_badly_is_not_sampled_for_ever():
     mode = rh.find_mode(rh.Model(rh.Gaussian(), 2, rh.default_priors(rh.Gaussian(), 2, series)), series)
     seen, first = [], 370  # trajectories of the first round, of eight steps; those of the second have sixteen
     for work in (1.0, 8e7):
-        told = []
-        job = Job(np.random.default_rng(0), mode, series, watch=lambda *said, told=told: told.append(said))
+        given = []
+        job = Job(np.random.default_rng(0), mode, series, on_progress=lambda *said, given=given: given.append(said))
         draws, checks = by_hmc(job, work=work)
-        assert not checks[0].good  # too few, and it is said
-        done = (8 * first + 16 * (len(told) - first)) * LANES * 400
+        assert not checks[0].passed  # too few, and it is said
+        done = (8 * first + 16 * (len(given) - first)) * LANES * 400
         assert done <= max(work, 8 * first * LANES * 400)
         seen.append(draws.shape[1])
     assert seen[0] == 250
@@ -383,9 +391,9 @@ def test_what_mixes_badly_is_not_sampled_for_ever():
 def test_trajectories_that_leave_all_bounds_are_not_taken():
     def place(z):  # a unit Gaussian
         with np.errstate(over="ignore"):
-            return exact.Place(z, -(z**2).sum(1) / 2, -z)
+            return hmc_module.Place(z, -(z**2).sum(1) / 2, -z)
 
     begin = place(np.random.default_rng(0).normal(size=(3, 2)))
-    end, chance = exact.trajectory(np.random.default_rng(1), place, begin, 1e60, 8)
+    end, chance = hmc_module.trajectory(np.random.default_rng(1), place, begin, 1e60, 8)
     assert chance == 0
     np.testing.assert_array_equal(end.z, begin.z)

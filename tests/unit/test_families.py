@@ -222,7 +222,7 @@ def test_the_rare_state_is_found_and_named(name):
         for k, value in enumerate(values):
             row = table.loc[f"{parameter}[{k}]"]
             assert abs(row["mean"] - value) < 4 * row["sd"]
-    assert hmm.check(y).good
+    assert hmm.check(y).passed
 
 
 @pytest.mark.jit

@@ -87,7 +87,7 @@ def netcdf(path):
 
 
 @pytest.mark.parametrize(
-    ("make", "more", "words"),
+    ("make", "more", "message"),
     [
         (lambda d: d / "nowhere.csv", {}, r"nowhere\.csv is not there"),
         (lambda d: (csv(d / "flux_2026.csv"), d / "flux_2025.csv")[1], {}, r"Did you mean .*flux_2026\.csv"),
@@ -119,8 +119,8 @@ def netcdf(path):
         (lambda d: write(d / "a.csv", b"t,x\n2,1\n1,2\n"), {"columns": ["x"], "time": "t"}, "'t' goes back from 2"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_said(tmp_path, make, more, words):
-    with pytest.raises(ValueError, match=words) as caught:
+def test_what_cannot_be_read_is_said(tmp_path, make, more, message):
+    with pytest.raises(ValueError, match=message) as caught:
         read_file(make(tmp_path), **more)
     assert "\n" not in str(caught.value)
 

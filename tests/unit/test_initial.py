@@ -210,8 +210,9 @@ def test_a_short_series_with_few_values_still_gets_its_states():
 
 
 def test_of_a_longer_series_a_sample_is_searched(monkeypatch):
-    for name, value in (("SAMPLE", 60), ("LONG", 100), ("PLACES", 8), ("AROUND", 5)):
+    for name, value in (("SAMPLE", 60), ("LONG", 100), ("PLACES", 8)):
         monkeypatch.setattr(initial, name, value)
+    monkeypatch.setattr("rarehmm.data.pieces.AROUND", 5)
     y = np.random.default_rng(0).normal(size=300)
     y[205:211] += 9
     y[:30] = np.nan

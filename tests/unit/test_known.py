@@ -10,14 +10,14 @@ from small_models import FAMILIES, Pair, model_of, parameters_of, series_of
 import rarehmm as rh
 from rarehmm.engine.contracts.design import Design
 from rarehmm.engine.dispatch import JIT
-from rarehmm.exact.batched import Points
+from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.exact.em import climb
 from rarehmm.exact.passes import log_likelihood, log_posterior
 from rarehmm.model.priors import Pinned
 from rarehmm.posterior.posterior import Posterior
 from rarehmm.samplers.sgld import Sgld
 from rarehmm.sampling.chains import gradient_estimates, run
-from rarehmm.sampling.exact import gibbs
+from rarehmm.sampling.gibbs import gibbs
 from rarehmm.search.initial import find_states
 from rarehmm.search.mode import find_mode, has_names, renamed
 from rarehmm.windows.gradients import freeze
@@ -83,7 +83,7 @@ def test_gradient_against_differences(family, transition, start):
         step[i] = 1e-5
         up, down = (log_posterior(model, theta + side * step, series)[0] for side in (1, -1))
         assert slope[i] == pytest.approx((up - down) / 2e-5, rel=1e-6, abs=1e-6)
-    values, slopes = Points(model, series).values_and_slopes(np.stack([theta, theta + 0.05]))
+    values, slopes = BatchedLogPosterior(model, series).values_and_slopes(np.stack([theta, theta + 0.05]))
     assert values[0] == pytest.approx(value, rel=1e-12)
     np.testing.assert_allclose(slopes[0], slope, rtol=1e-8, atol=1e-8)
 
@@ -196,13 +196,13 @@ def test_states_are_found_and_put_in_their_places():
 
 def test_names_change_only_among_states_that_are_alike():
     model = rh.Model(rh.Gaussian(), 4, model_of(rh.Gaussian(), 2).priors, fixed={"mean": [None, 3.0, None, None]})
-    assert [g.tolist() for g in model.alike] == [[0, 2, 3], [1]]
+    assert [g.tolist() for g in model.exchangeable_groups] == [[0, 2, 3], [1]]
     assert not model.exchangeable
-    assert [g.tolist() for g in model_of(rh.Gaussian(), 3).alike] == [[0, 1, 2]]
+    assert [g.tolist() for g in model_of(rh.Gaussian(), 3).exchangeable_groups] == [[0, 1, 2]]
     ring = rh.Model(rh.Gaussian(), 3, model.priors, fixed={"transition": RING})
-    assert len(ring.alike) == 3
+    assert len(ring.exchangeable_groups) == 3
     started = rh.Model(rh.Gaussian(), 3, model.priors, start=[0.5, 0.25, 0.25])
-    assert [g.tolist() for g in started.alike] == [[0], [1, 2]]
+    assert [g.tolist() for g in started.exchangeable_groups] == [[0], [1, 2]]
 
     rng = np.random.default_rng(0)
     P = np.full((4, 4), 0.05) + 0.8 * np.eye(4)
@@ -248,12 +248,12 @@ def test_estimator_with_fixed_values(tmp_path):
     again = Posterior.load(tmp_path / "one.nc")
     np.testing.assert_array_equal(again.phi, hmm.posterior_.phi)
     assert again.model.component_names == hmm.posterior_.model.with_reference(np.eye(2)).component_names
-    told = again.to_arviz().posterior.attrs["rarehmm"]
-    assert json.loads(told)["fixed"]["variance"] == [None, 1.0]
+    given = again.to_arviz().posterior.attrs["rarehmm"]
+    assert json.loads(given)["fixed"]["variance"] == [None, 1.0]
 
 
 @pytest.mark.parametrize(
-    ("fixed", "error", "words"),
+    ("fixed", "error", "message"),
     [
         ({"means": [0, None]}, ValueError, "fixed has 'means'; there are mean, variance and transition. Did you mean"),
         ([0, 1], TypeError, "fixed is .*; a dictionary such as"),
@@ -268,8 +268,8 @@ def test_estimator_with_fixed_values(tmp_path):
         ({"transition": [[None, None], [0, 0]]}, ValueError, "row 1 of .* sums to 0"),
     ],
 )
-def test_what_cannot_be_known_is_refused(fixed, error, words):
-    with pytest.raises(error, match=words):
+def test_what_cannot_be_known_is_refused(fixed, error, message):
+    with pytest.raises(error, match=message):
         rh.Model(rh.Gaussian(), 2, model_of(rh.Gaussian(), 2).priors, fixed=fixed)
 
 

@@ -69,7 +69,7 @@ def test_segmental_kmeans_repairs_labels():
 
 
 @pytest.mark.parametrize(
-    ("labels", "words"),
+    ("labels", "message"),
     [
         ([0, 1], r"shape \(2,\)"),
         ([0.0, 1.0, 1.0, 0.0], "dtype float64"),
@@ -77,9 +77,9 @@ def test_segmental_kmeans_repairs_labels():
         ([0, 0, 0, 0], "no observation has the label 1"),
     ],
 )
-def test_bad_labels_are_refused(labels, words):
+def test_bad_labels_are_refused(labels, message):
     model = model_of(rh.Gaussian(), 2)
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=message):
         from_labels(model, rh.Series([0.0, 1.0, 2.0, 3.0]), np.array(labels))
 
 

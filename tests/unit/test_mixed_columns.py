@@ -70,7 +70,7 @@ def test_what_follows_a_fit(fitted, tmp_path):
     with pytest.raises(AttributeError, match="has no variances; it has speed_mean, speed_variance, choice_log_odds_1"):
         _ = hmm.covars_
     found = hmm.check(X)
-    assert found.good, found
+    assert found.passed, found
     assert {"spread of residuals of column 0", "drift of column 1", "mean of column 1"} <= {
         c.name for c in found.checks
     }
@@ -99,8 +99,8 @@ def test_gibbs_sampling_agrees():
 @pytest.mark.jit
 def test_the_command_line_takes_a_family_for_each_column(tmp_path):
     table()[0].to_csv(tmp_path / "speed.csv", index=False)
-    told = ["--column", "speed", "--column", "choice", "--states", "2", "--draws", "100", "--rare-share", "0.2"]
-    out = ["fit", str(tmp_path / "speed.csv"), *told, "--out", str(tmp_path / "run"), "--emission"]
+    given = ["--column", "speed", "--column", "choice", "--states", "2", "--draws", "100", "--rare-share", "0.2"]
+    out = ["fit", str(tmp_path / "speed.csv"), *given, "--out", str(tmp_path / "run"), "--emission"]
     done = CliRunner().invoke(cli.app, [*out, "gaussian, categorical"])
     assert done.exit_code == 0, done.output
     assert rh.Posterior.load(tmp_path / "run" / "posterior.nc").model.family == SPEED
@@ -111,8 +111,8 @@ def test_the_command_line_takes_a_family_for_each_column(tmp_path):
 
 def test_settings_take_names_in_a_list_or_with_commas():
     assert Settings("f.csv", emission="gaussian").emissions == ["gaussian"]
-    for told in ("gaussian,bernoulli", ["gaussian", "bernoulli"]):
-        assert Settings("f.csv", emission=told).emissions == ["gaussian", "bernoulli"]
+    for given in ("gaussian,bernoulli", ["gaussian", "bernoulli"]):
+        assert Settings("f.csv", emission=given).emissions == ["gaussian", "bernoulli"]
     with pytest.raises(ValueError, match=r"emission is 'bernouli'; it must be one of .* Did you mean 'bernoulli'"):
         Settings("f.csv", emission="gaussian,bernouli")
 
@@ -163,15 +163,15 @@ def test_covariances_of_columns_side_by_side():
 
 def test_lists_that_do_not_fit_are_refused():
     X, _ = table(100)
-    for told, words in (
+    for given, message in (
         (["gaussian"], r"emission has 1 families and X 2 columns; name one for each, or use Product"),
         (["gaussian", rh.MultivariateGaussian(2)], r"MultivariateGaussian\(2\), which reads 2 columns; in a list each"),
         (["gaussian", "gausian"], "emission is 'gausian'; it must be one of bernoulli, categorical"),
         (rh.Product(choice=rh.Gaussian(), speed=rh.Poisson()), "'choice' of emission stands for column 0, and that is "
          "'speed' in X; bring the columns into the order"),
     ):  # fmt: skip
-        with pytest.raises((ValueError, TypeError), match=words):
-            rh.RareHMM(2, emission=told, verbose=0).fit(X)
+        with pytest.raises((ValueError, TypeError), match=message):
+            rh.RareHMM(2, emission=given, verbose=0).fit(X)
 
 
 NEVER = [

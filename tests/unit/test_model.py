@@ -6,7 +6,7 @@ import scipy.stats
 from small_models import FAMILIES, SINGLE, model_of, parameters_of
 
 import rarehmm as rh
-from rarehmm.model.stationary import from_paper, stationary_pull
+from rarehmm.model.stationary import from_paper, stationary_slope
 
 PRIORS = [
     (rh.Normal(1.5, 4.0), scipy.stats.norm(1.5, 2.0)),
@@ -16,18 +16,18 @@ PRIORS = [
 COORDINATES = [rh.AdditiveLogRatio(), rh.AdditiveLogRatio((2, 2, 0)), rh.ExpandedMean()]
 
 
-@pytest.mark.parametrize(("prior", "law"), PRIORS, ids=lambda v: type(v).__name__)
-def test_priors_are_the_densities_they_say(prior, law):
+@pytest.mark.parametrize(("prior", "distribution"), PRIORS, ids=lambda v: type(v).__name__)
+def test_priors_are_the_densities_they_say(prior, distribution):
     x, h = np.array([0.3, 1.0, 4.2]), 1e-6
-    np.testing.assert_allclose(prior.log_density(x), law.logpdf(x), rtol=1e-12)
+    np.testing.assert_allclose(prior.log_density(x), distribution.logpdf(x), rtol=1e-12)
     slope = (prior.log_density(x + h) - prior.log_density(x - h)) / (2 * h)
     np.testing.assert_allclose(prior.slope(x), slope, rtol=1e-7)
 
 
 def test_dirichlet():
     rows = np.array([[0.2, 0.3, 0.5], [0.9, 0.05, 0.05]])
-    law = scipy.stats.dirichlet([1.7] * 3)
-    np.testing.assert_allclose(rh.Dirichlet(1.7).log_density(rows), [law.logpdf(r) for r in rows], rtol=1e-12)
+    distribution = scipy.stats.dirichlet([1.7] * 3)
+    np.testing.assert_allclose(rh.Dirichlet(1.7).log_density(rows), [distribution.logpdf(r) for r in rows], rtol=1e-12)
 
 
 @pytest.mark.parametrize("coordinates", COORDINATES)
@@ -90,15 +90,15 @@ def test_stationary_law_is_a_fixed_point():
     rng = np.random.default_rng(0)
     for K in (1, 2, 5, 16):
         P = rng.dirichlet(np.full(K, 0.3), size=K)
-        law = rh.stationary(P)
-        np.testing.assert_allclose(law @ P, law, atol=1e-15)
-        assert law.sum() == pytest.approx(1.0, abs=1e-15)
+        distribution = rh.stationary(P)
+        np.testing.assert_allclose(distribution @ P, distribution, atol=1e-15)
+        assert distribution.sum() == pytest.approx(1.0, abs=1e-15)
 
 
 def test_rare_states_are_accurate_to_the_last_digits():
     """Two states: pi_1 / pi_0 = P01 / P10 exactly, however small."""
-    law = rh.stationary(np.array([[1 - 1e-13, 1e-13], [0.25, 0.75]]))
-    assert law[1] / law[0] == pytest.approx(4e-13, rel=1e-14)
+    distribution = rh.stationary(np.array([[1 - 1e-13, 1e-13], [0.25, 0.75]]))
+    assert distribution[1] / distribution[0] == pytest.approx(4e-13, rel=1e-14)
 
 
 def test_closed_classes():
@@ -108,14 +108,14 @@ def test_closed_classes():
     np.testing.assert_array_equal(rh.stationary(np.array([[1 - 1e-17, 1e-17], [0, 1]])), [0, 1])
     two = np.array([[0.5, 0.5, 0, 0], [0.1, 0.9, 0, 0], [0, 0, 1, 0], [0.2, 0, 0.2, 0.6]])
     np.testing.assert_allclose(rh.stationary(two), [1 / 12, 5 / 12, 1 / 2, 0], atol=1e-15)
-    assert not stationary_pull(two, np.ones(4)).any()
+    assert not stationary_slope(two, np.ones(4)).any()
 
 
 @pytest.mark.parametrize("d", [1e-5, 1e-12, 1e-17, 1e-100])
 def test_stationary_pull_of_sticky_chains(d):
     """Two states: pi_1 = a / (a + b); only log a and log b matter, with slopes 1 - a and 1 - b in their logits."""
     a, b = d, 3 * d
-    found = stationary_pull(np.array([[1 - a, a], [b, 1 - b]]), np.array([2.0, 5.0]))
+    found = stationary_slope(np.array([[1 - a, a], [b, 1 - b]]), np.array([2.0, 5.0]))
     slope = 5 * 0.75 - 2 * 0.25  # of 2 log pi_0 + 5 log pi_1 in log a, where pi = (3/4, 1/4)
     np.testing.assert_allclose(found, slope * np.array([[a - 1, 1 - a], [b - 1, 1 - b]]), rtol=1e-12)
 
@@ -134,7 +134,7 @@ def test_stationary_pull_is_the_slope_in_logits():
         step = np.zeros((4, 4))
         step[j, k] = h
         slope[j, k] = (value(logits + step) - value(logits - step)) / (2 * h)
-    np.testing.assert_allclose(stationary_pull(P, first), slope, atol=1e-8)
+    np.testing.assert_allclose(stationary_slope(P, first), slope, atol=1e-8)
 
 
 def test_the_papers_matrix_is_the_transpose():
@@ -177,7 +177,7 @@ def test_reference_follows_the_largest_entry():
 def test_the_pull_of_the_start_is_bounded_where_groups_of_states_hardly_meet(e):
     P = np.array([[0.7, 0.3, e, e], [0.2, 0.8, e, e], [e, e, 0.5, 0.5], [3 * e, e, 0.4, 0.6]])
     P /= P.sum(1, keepdims=True)
-    assert np.abs(stationary_pull(P, np.array([1.0, 0, 0, 0]))).max() <= 2
+    assert np.abs(stationary_slope(P, np.array([1.0, 0, 0, 0]))).max() <= 2
 
 
 def test_laws_of_several_matrices_of_which_one_has_zeros():

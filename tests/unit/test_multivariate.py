@@ -11,7 +11,7 @@ import rarehmm as rh
 from rarehmm.emissions.multivariate_gaussian import drawn
 from rarehmm.engine.contracts.family import prepare, statistics, there
 from rarehmm.engine.dispatch import JIT
-from rarehmm.exact.batched import Points
+from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.posterior.prediction import Ready, update
 from rarehmm.windows.gradients import window_gradients
 from rarehmm.windows.windows import Windows
@@ -36,8 +36,8 @@ def setting(diagonal, D=2, K=2, T=300, seed=0):
 def observed(row, mean, covariance):
     """Log density of the columns of a row that are there."""
     there = np.flatnonzero(~np.isnan(row))
-    law = multivariate_normal(mean[there], covariance[np.ix_(there, there)]) if len(there) else None
-    return law.logpdf(row[there]) if law else 0.0
+    distribution = multivariate_normal(mean[there], covariance[np.ix_(there, there)]) if len(there) else None
+    return distribution.logpdf(row[there]) if distribution else 0.0
 
 
 @both
@@ -195,7 +195,7 @@ def test_the_gradient_is_the_slope_and_all_kernels_agree_on_it(diagonal):
     np.testing.assert_allclose(slope, found, rtol=1e-5, atol=1e-5)
     windows = window_gradients(model, theta, series, Windows(series, 2, 90)).sum(0)
     np.testing.assert_allclose(windows + model.log_prior_gradient(theta), slope, rtol=1e-9, atol=1e-9)
-    values, slopes = Points(model, series).values_and_slopes(theta[None])
+    values, slopes = BatchedLogPosterior(model, series).values_and_slopes(theta[None])
     np.testing.assert_allclose([values[0], *slopes[0]], [value, *slope], rtol=1e-9, atol=1e-9)
 
 
@@ -216,7 +216,7 @@ def test_a_stream_hears_single_columns():
     stream, ready = rh.Stream(), Ready.of(model, [truth])
     for row in series.read(0, 60):
         stream = update(ready, stream, row)
-    np.testing.assert_allclose(stream.law[0], rh.filter_states(model, truth, series)[-1], rtol=1e-9)
+    np.testing.assert_allclose(stream.distribution[0], rh.filter_states(model, truth, series)[-1], rtol=1e-9)
 
 
 @pytest.mark.jit
@@ -224,7 +224,7 @@ def test_the_default_rule_and_gibbs_agree_in_two_columns():
     model, _, series, _, _ = setting(diagonal=False, T=6000)
     found = rh.infer(np.random.default_rng(0), model, series)
     draws = found.theta.reshape(-1, model.size)
-    assert all(c.good for c in found.checks), found.describe()
+    assert all(c.passed for c in found.checks), found.describe()
     gold = rh.gibbs(np.random.default_rng(1), found.mode.model, series, found.mode.model.unpack(found.mode.theta), 4000)
     gold = gold[200:]
     np.testing.assert_allclose(draws.mean(0), gold.mean(0), atol=0.2 * gold.std(0).max())

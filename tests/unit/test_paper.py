@@ -91,10 +91,10 @@ def write_excerpts(folder):
 
 def outcome(name, data):
     """What an experiment gives; its tables are rectangular, and its progress runs from little to all."""
-    told = []
-    found = EXPERIMENTS[name].reproduce(paper.Settings(True, data, lambda done, total: told.append((done, total))))
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert told[-1][0] == told[-1][1]
+    given = []
+    found = EXPERIMENTS[name].reproduce(paper.Settings(True, data, lambda done, total: given.append((done, total))))
+    assert [done for done, _ in given] == sorted(done for done, _ in given)
+    assert given[-1][0] == given[-1][1]
     for table in found.tables:
         assert {len(row) for row in table.rows} == {len(table.header)}
     assert all(not remark[0].islower() and remark[-1] == "." for remark in found.remarks)

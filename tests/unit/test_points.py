@@ -5,7 +5,7 @@ import pytest
 from small_models import FAMILIES, Pair, model_of, parameters_of, series_of
 
 import rarehmm as rh
-from rarehmm.exact.batched import Points
+from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.model.coordinates import ExpandedMean
 
 CASES = {type(family).__name__: (family, {}) for family in (*FAMILIES, Pair())} | {
@@ -23,7 +23,7 @@ def test_values_and_slopes_are_those_of_single_passes(family, more):
     series = rh.Series([series_of(rng, model, parameters, T, missing=0.2) for T in (1, 2, 40, 61)])
     theta = model.pack(parameters) * rng.uniform(0.9, 1.1, (18, model.size))
     expected = [rh.log_posterior(model, row, series) for row in theta]
-    points = Points(model, series, threads=2)
+    points = BatchedLogPosterior(model, series, threads=2)
     values, slopes = points.values_and_slopes(theta)
     np.testing.assert_allclose(values, [v for v, _ in expected], rtol=1e-10)
     np.testing.assert_allclose(points.values(theta), values, rtol=1e-12)
@@ -37,7 +37,9 @@ def test_the_constant_of_the_prior_is_kept():
     parameters = parameters_of(rng, model)
     series = rh.Series(series_of(rng, model, parameters, 50))
     theta = model.pack(parameters)
-    assert Points(model, series).values(theta[None])[0] == pytest.approx(rh.log_posterior(model, theta, series)[0])
+    assert BatchedLogPosterior(model, series).values(theta[None])[0] == pytest.approx(
+        rh.log_posterior(model, theta, series)[0]
+    )
 
 
 @pytest.mark.parametrize("exponent", [-40, -10, 0, 8, 20, 40])
@@ -52,7 +54,7 @@ def test_the_constant_is_kept_in_whatever_unit_the_series_is(family, exponent):
     theta = model.pack(model.natural(phi, np.full((K, K), 0.5)))
     far = theta + 30 * (np.arange(model.size) == y.shape[1] * K)  # a variance e^30 times as large
     expected, _ = rh.log_posterior(model, theta, series)
-    assert Points(model, series).values(np.array([far, theta]))[1] == pytest.approx(expected, rel=1e-12)
+    assert BatchedLogPosterior(model, series).values(np.array([far, theta]))[1] == pytest.approx(expected, rel=1e-12)
 
 
 def test_what_is_out_of_bounds_has_no_density_and_tiny_transitions_are_done_with_care():
@@ -63,7 +65,7 @@ def test_what_is_out_of_bounds_has_no_density_and_tiny_transitions_are_done_with
     theta = np.tile(model.pack(parameters), (3, 1))
     theta[0, 2] = 1e4
     theta[1, -1] = -200.0  # a transition of e^-200
-    values, slopes = Points(model, series).values_and_slopes(theta)
+    values, slopes = BatchedLogPosterior(model, series).values_and_slopes(theta)
     assert values[0] == -np.inf
     assert not slopes[0].any()
     for i in (1, 2):
@@ -79,7 +81,7 @@ def test_a_long_series_is_read_in_stretches(monkeypatch):
     parameters = parameters_of(rng, model, gap=3.0)
     series = rh.Series([rng.normal(size=n) for n in (70_000, 65_536, 100)])
     theta = np.tile(model.pack(parameters), (2, 1)) * np.array([[1.0], [1.02]])
-    points = Points(model, series)
+    points = BatchedLogPosterior(model, series)
     monkeypatch.setattr(points, "short", False)
     values, slopes = points.values_and_slopes(theta)
     np.testing.assert_allclose(points.values(theta), values, rtol=1e-11)
@@ -93,7 +95,7 @@ def test_improbable_transitions_are_looked_at_one_by_one():
     series = rh.Series(series_of(rng, model, parameters, 30))
     theta = np.tile(model.pack(parameters), (3, 1))
     theta[1, -2:] = -220.0  # of e^-220 beside 1
-    values = Points(model, series).values(theta)
+    values = BatchedLogPosterior(model, series).values(theta)
     np.testing.assert_allclose(values, [rh.log_posterior(model, row, series)[0] for row in theta], rtol=1e-9)
 
 
@@ -102,7 +104,7 @@ def test_what_goes_wrong_in_a_thread_is_told(threads, monkeypatch):
     rng = np.random.default_rng(0)
     model = model_of(rh.Gaussian(), 2)
     parameters = parameters_of(rng, model)
-    points = Points(model, rh.Series(series_of(rng, model, parameters, 30)), threads)
+    points = BatchedLogPosterior(model, rh.Series(series_of(rng, model, parameters, 30)), threads)
 
     def fail(*_):
         raise KeyError("in a thread")

@@ -107,17 +107,17 @@ def test_foreign_newer_and_damaged_files_are_refused(tmp_path):
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match="damaged"):
         rh.Posterior.load(path)
-    for change, words in (
+    for change, message in (
         ({"format": 99}, "has format 99; this version of rarehmm reads up to 1. Update it"),
         ({"family": ["Weird", 3]}, "Weird is not among .*; pass family="),
         ({"priors": [["__import__", "os"]]}, "__import__ is not among"),
         ({"priors": []}, "2 parameters and 0 priors"),
     ):
         idata = found.to_arviz()
-        told = json.loads(idata.posterior.attrs["rarehmm"]) | change
-        idata.posterior.attrs["rarehmm"] = json.dumps(told)
+        given = json.loads(idata.posterior.attrs["rarehmm"]) | change
+        idata.posterior.attrs["rarehmm"] = json.dumps(given)
         write_netcdf(idata, path)
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises(ValueError, match=message):
             rh.Posterior.load(path)
     with pytest.raises(FileNotFoundError, match="is not a folder; make it first"):
         found.save(tmp_path / "nowhere" / "fit.nc")

@@ -119,12 +119,12 @@ def test_a_stream_says_what_the_filter_says(family):
 
 def test_forecasts_are_what_simulations_show():
     model, points, _ = two_points()
-    law = np.array([[0.2, 0.5, 0.3], [0.6, 0.1, 0.3]])
-    found = forecast(np.random.default_rng(0), model, points, law, 4, np.array([2]), size=200)
+    distribution = np.array([[0.2, 0.5, 0.3], [0.6, 0.1, 0.3]])
+    found = forecast(np.random.default_rng(0), model, points, distribution, 4, np.array([2]), size=200)
     rng, n, H = np.random.default_rng(1), 20_000, 4
     paths = []
     for z, point in enumerate(points):
-        state = rng.choice(3, n, p=law[z])
+        state = rng.choice(3, n, p=distribution[z])
         path = np.empty((n, H), dtype=int)
         for h in range(H):
             state = (rng.random(n)[:, None] > np.cumsum(point.transition, 1)[state]).sum(1)

@@ -251,9 +251,9 @@ def test_a_saved_posterior_knows_its_parts(tmp_path):
 
 
 def test_files_cannot_name_other_classes():
-    for told in (["Product", ["a", ["__import__", "os"]]], ["Product", [None, ["Product", ["a", ["eval", "1"]]]]]):
+    for given in (["Product", ["a", ["__import__", "os"]]], ["Product", [None, ["Product", ["a", ["eval", "1"]]]]]):
         with pytest.raises(ValueError, match="is not among"):
-            restored(told, {**families(), "product": rh.Product})
+            restored(given, {**families(), "product": rh.Product})
 
 
 # ---------------------------------------------------------------- what is refused

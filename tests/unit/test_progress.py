@@ -17,13 +17,15 @@ def series():
 
 
 def test_every_stage_is_told():
-    told = []
+    given = []
     data = rh.Series(series())
     model = rh.Model(rh.Gaussian(), 2, rh.default_priors(rh.Gaussian(), 2, data))
-    rh.infer(np.random.default_rng(0), model, data, wanted=50, method="gibbs", watch=lambda *args: told.append(args))
-    stages = list(dict.fromkeys(stage for stage, _, _ in told))
+    rh.infer(
+        np.random.default_rng(0), model, data, wanted=50, method="gibbs", on_progress=lambda *args: given.append(args)
+    )
+    stages = list(dict.fromkeys(stage for stage, _, _ in given))
     assert stages == ["finding states", "climbing to the mode", "the mode", "Gibbs sampling", "checks"]
-    sweeps = [(done, total) for stage, done, total in told if stage == "Gibbs sampling"]
+    sweeps = [(done, total) for stage, done, total in given if stage == "Gibbs sampling"]
     first = [done for done, total in sweeps if total == sweeps[0][1]]
     assert first == list(range(len(first)))
     assert all(done < total for done, total in sweeps)
@@ -34,15 +36,15 @@ def test_a_line_on_a_terminal_and_nothing_elsewhere():
     for terminal in (True, False):
         file = io.StringIO()
         console = Console(file=file, force_terminal=terminal, width=80)
-        with progress_line(True, console) as watch:
-            watch("finding states", 0, 0)
-            watch("chains", 3, 4)
+        with progress_line(True, console) as on_progress:
+            on_progress("finding states", 0, 0)
+            on_progress("chains", 3, 4)
         written[terminal] = file.getvalue()
     assert "chains" in written[True]
     assert "75%" in written[True]
     assert written[False] == ""
-    with progress_line(False, Console(file=io.StringIO(), force_terminal=True)) as watch:
-        assert watch is silent
+    with progress_line(False, Console(file=io.StringIO(), force_terminal=True)) as on_progress:
+        assert on_progress is silent
 
 
 def test_fit_is_silent_off_a_terminal(capfd):

@@ -89,7 +89,7 @@ def test_a_rare_regime_is_reported(gap, rare):
     assert found[0].observations == pytest.approx((states == 2).sum(), rel=0.3)
     visits = (np.diff(states == 2, prepend=False) & (states == 2)).sum()
     assert found[0].sojourn == pytest.approx((states == 2).sum() / visits, rel=0.3)
-    assert "raises the log likelihood" in found[0].words
+    assert "raises the log likelihood" in found[0].message
 
 
 @pytest.mark.jit
@@ -100,8 +100,8 @@ def test_a_rare_regime_stays_one_with_states_too_many(K):
     truth = shell.parameters(P, mean=[-6, 0, 6], variance=1)
     y, states = rh.simulate(np.random.default_rng(0), shell, truth, 50_000)
     rare = [r for r in fitted(y, K) if r.kind == "rare"]
-    assert sum("raises the log likelihood" in r.words for r in rare) == 1, rare
-    assert all("raises" in r.words or "shares the regime of state" in r.words for r in rare)
+    assert sum("raises the log likelihood" in r.message for r in rare) == 1, rare
+    assert all("raises" in r.message or "shares the regime of state" in r.message for r in rare)
     assert sum(r.observations for r in rare) == pytest.approx((states == 2).sum(), rel=0.2)
 
 
@@ -162,9 +162,9 @@ def test_states_that_share_a_rare_regime_are_all_rare(monkeypatch):
     model, P = model_of(rh.Gaussian(), 3), [[0.94, 0.03, 0.03], [0.2, 0.4, 0.4], [0.2, 0.4, 0.4]]
     found = judge_states(model, model.parameters(P, mean=[0, 7, 9], variance=0.5), bumps(), rare_share=0.2)
     assert [r.kind for r in found] == ["common", "rare", "rare"]
-    (shared,) = [r for r in found if "it shares the regime of state" in r.words]
-    (other,) = [r for r in found if "raises the log likelihood" in r.words]
-    assert shared.words.endswith(str(other.state))
+    (shared,) = [r for r in found if "it shares the regime of state" in r.message]
+    (other,) = [r for r in found if "raises the log likelihood" in r.message]
+    assert shared.message.endswith(str(other.state))
 
 
 def test_a_state_that_is_not_worth_its_price_is_unsupported(monkeypatch):
@@ -174,7 +174,7 @@ def test_a_state_that_is_not_worth_its_price_is_unsupported(monkeypatch):
     point = model.parameters([[0.97, 0.03], [0.1, 0.9]], mean=[0, 1.2], variance=[1, 0.3])
     found = judge_states(model, point, rh.Series(y), rare_share=0.5)[1]
     assert found.kind == "unsupported"
-    assert "would be needed" in found.words
+    assert "would be needed" in found.message
 
 
 def test_the_tail_of_heavy_noise_is_no_regime(monkeypatch):
@@ -185,13 +185,13 @@ def test_the_tail_of_heavy_noise_is_no_regime(monkeypatch):
     model = model_of(rh.Gaussian(), 2)
     alone = model.parameters([[0.9, 0.1], [0.9, 0.1]], mean=0, variance=[1, 30])
     found = judge_states(model, alone, rh.Series(y), rare_share=0.3)[1]
-    assert (found.kind, found.words[:34]) == ("tail", "its observations neither stand apa")
+    assert (found.kind, found.message[:34]) == ("tail", "its observations neither stand apa")
     together = rng.standard_t(2, size=100)
     together[50:56] = [4, -5, 3.6, -7, 6, -4]
     sticky = model.parameters([[0.97, 0.03], [0.2, 0.8]], mean=0, variance=[1, 30])
     found = judge_states(model, sticky, rh.Series(together), rare_share=0.3)[1]
     assert found.kind == "tail"
-    assert found.words.startswith("1 states with heavier tails, StudentT(")
+    assert found.message.startswith("1 states with heavier tails, StudentT(")
 
 
 def test_of_a_long_series_the_surprising_stretches_are_looked_at(monkeypatch):

@@ -7,7 +7,7 @@ from small_models import FAMILIES, model_of, parameters_of
 
 import rarehmm as rh
 from rarehmm.engine.dispatch import JIT
-from rarehmm.posterior.predictive_checks import check_replicas, measured, replica
+from rarehmm.posterior.predictive_checks import check_predictive, measured, replicate
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: type(f).__name__)
@@ -19,7 +19,7 @@ def test_series_of_the_model_are_like_its_replicas(family):
     for _ in range(20):
         y = np.concatenate([rh.simulate(rng, model, truth, 400)[0] for _ in range(2)])
         y[100:150] = np.nan
-        bad += sum(not c.good for c in check_replicas(rng, model, [truth], rh.Series(y, lengths=[400, 400]), 30))
+        bad += sum(not c.passed for c in check_predictive(rng, model, [truth], rh.Series(y, lengths=[400, 400]), 30))
     assert bad <= 2  # of 140
 
 
@@ -45,8 +45,8 @@ def test_what_is_unlike_is_said(noise, said):
     rng = np.random.default_rng(1)
     model = model_of(rh.Gaussian(), 1)
     point = model.parameters([[1.0]], mean=0.0, variance=1.0)
-    checks = check_replicas(rng, model, [point], rh.Series(noise(rng, 4000)), 30)
-    assert said in [c.name for c in checks if not c.good]
+    checks = check_predictive(rng, model, [point], rh.Series(noise(rng, 4000)), 30)
+    assert said in [c.name for c in checks if not c.passed]
 
 
 def test_what_is_measured_is_what_it_says():
@@ -66,12 +66,12 @@ def test_replicas_have_gaps_and_columns():
     point = model.natural(family.phi_of([[0, 9]], [np.eye(2)]), [[1.0]])
     missing = np.zeros((60, 2), dtype=bool)
     missing[3, 1] = True
-    copy = replica(np.random.default_rng(0), model, point, np.array([0, 20, 60]), missing)
+    copy = replicate(np.random.default_rng(0), model, point, np.array([0, 20, 60]), missing)
     assert np.argwhere(np.isnan(copy)).tolist() == [[3, 1]]
     y = copy + np.array([0, 3])
-    checks = check_replicas(np.random.default_rng(0), model, [point], rh.Series(y), 20)
-    assert "mean of column 1" in [c.name for c in checks if not c.good]
-    assert "mean of column 0" not in [c.name for c in checks if not c.good]
+    checks = check_predictive(np.random.default_rng(0), model, [point], rh.Series(y), 20)
+    assert "mean of column 1" in [c.name for c in checks if not c.passed]
+    assert "mean of column 0" not in [c.name for c in checks if not c.passed]
 
 
 def test_the_estimator_says_it_in_words():
@@ -81,10 +81,10 @@ def test_the_estimator_says_it_in_words():
     y[T // 3 : T // 3 + 40] += 7
     hmm = rh.RareHMM(2, method=method, n_draws=200).fit(y)
     found = hmm.check(y)
-    assert found.good
+    assert found.passed
     assert str(found) == "The model fits the series."
     assert len(found.describe().splitlines()) == 13
     heavy = hmm.check(y + 3 * rng.standard_t(1.5, T))
-    assert not heavy.good
+    assert not heavy.passed
     assert "heavier than the family's: try StudentT" in str(heavy)
     assert "largest" in str(heavy)

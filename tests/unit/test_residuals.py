@@ -38,7 +38,7 @@ def test_residuals_of_the_true_model_are_standard_normal(family):
     seen = found[~np.isnan(found)]
     assert kstest(seen, "norm").pvalue > 1e-3
     checks = check_residuals(found, series.bounds)
-    assert all(c.good for c in checks), checks
+    assert all(c.passed for c in checks), checks
     assert str(Fit(checks)) == "The model fits the series."
     assert kstest(1.2 * seen, "norm").pvalue < 1e-3  # 20 % too wide would show
 
@@ -60,7 +60,7 @@ def test_what_is_wrong_is_said(noise, said):
     checks = check_residuals(
         pseudo_residuals(rng, model, model.parameters([[1.0]], mean=0, variance=1), series), series.bounds
     )
-    assert said in [c.name for c in checks if not c.good]
+    assert said in [c.name for c in checks if not c.passed]
     assert str(Fit(checks)).startswith("The model does not fit the series: ")
 
 

@@ -94,9 +94,9 @@ def test_bad_ranges_are_refused():
 
 def candidate(K, **more):
     """One of which only words are made."""
-    told = {"bic": 10.0 * K, "held_out": -1.0, "surprising": -5.0, "gain": 0.1, "error": 0.2, "alone": False}
+    given = {"bic": 10.0 * K, "held_out": -1.0, "surprising": -5.0, "gain": 0.1, "error": 0.2, "alone": False}
     blank = dict.fromkeys(selection.Candidate._fields)
-    return selection.Candidate(**{**blank, "n_states": K, "supported": True, "regimes": [], **told, **more})
+    return selection.Candidate(**{**blank, "n_states": K, "supported": True, "regimes": [], **given, **more})
 
 
 def test_every_doubt_is_in_the_words():

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from rarehmm import Series
-from rarehmm.data import series as module
 
 
 def test_arrays_of_one_and_of_several_columns():
@@ -18,7 +17,7 @@ def test_arrays_of_one_and_of_several_columns():
 
 
 def test_summaries_are_those_of_numpy(monkeypatch):
-    monkeypatch.setattr(module, "LOOK", 7)  # several strides, joins inside them
+    monkeypatch.setattr("rarehmm.data.summaries.LOOK", 7)  # several strides, joins inside them
     rng = np.random.default_rng(0)
     y = 1e6 + rng.normal(size=(50, 2))
     y[rng.random((50, 2)) < 0.2] = np.nan

@@ -146,10 +146,10 @@ def test_another_process_reads_the_same(tmp_path, monkeypatch, kind):
     monkeypatch.chdir(tmp_path)
     series = Series(kind(tmp_path.relative_to(tmp_path), TABLE))
     series.remember("much", lambda: np.zeros(10**6))
-    told = pickle.dumps(series)
-    assert len(told) < 10_000
+    given = pickle.dumps(series)
+    assert len(given) < 10_000
     code = "import pickle, sys; print(float(pickle.load(sys.stdin.buffer).read(100, 101)[0, 1]).hex())"
-    done = subprocess.run([sys.executable, "-c", code], input=told, capture_output=True, check=True, cwd="/")
+    done = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, check=True, cwd="/")
     assert done.stdout.decode().strip() == float(TABLE[100, 1]).hex()
 
 
@@ -266,7 +266,7 @@ def test_arrays_of_libraries_in_a_series(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "words"),
+    ("make", "error", "message"),
     [
         (lambda d: da.zeros((2, 2, 2)), ValueError, r"has shape \(2, 2, 2\); it must be"),
         (lambda d: da.zeros(0), ValueError, "is empty"),
@@ -279,8 +279,8 @@ def test_arrays_of_libraries_in_a_series(tmp_path):
         (lambda d: xr.Dataset({"a": ("t", [1.0]), "b": ("t", [1.0])}), ValueError, "2 columns of numbers; say which"),
     ],
 )
-def test_what_is_no_series_is_said(tmp_path, make, error, words):
-    with pytest.raises(error, match=words):
+def test_what_is_no_series_is_said(tmp_path, make, error, message):
+    with pytest.raises(error, match=message):
         Series(make(tmp_path))
 
 
@@ -365,12 +365,12 @@ def test_a_damaged_parquet_page(tmp_path):
 
 
 def test_files_that_were_cut_off_or_written_again(tmp_path):
-    for kind, words in ((npy, r"y\.npy, row 900 \(byte 14528\) cannot"), (parquet, r"row group 14, row 896 cannot")):
+    for kind, message in ((npy, r"y\.npy, row 900 \(byte 14528\) cannot"), (parquet, r"row group 14, row 896 cannot")):
         source = kind(tmp_path, TABLE)
         path = next(tmp_path.glob("y.*"))
         content = path.read_bytes()
         path.write_bytes(content[: len(content) // 2])
-        with pytest.raises(ReadError, match=words + ".* has [0-9]+ now"):
+        with pytest.raises(ReadError, match=message + ".* has [0-9]+ now"):
             source[900:910]
         path.unlink()
         with pytest.raises(ReadError, match="has 0 now"):
@@ -415,8 +415,8 @@ def test_nothing_is_executed(tmp_path):
     zarr.open_group(tmp_path / "g.zarr", mode="w", zarr_format=2)
     for place in (tmp_path / "a.zarr", tmp_path / "g.zarr" / "y"):
         zarr.create_array(place, shape=3, chunks=3, dtype="f8", compressors=numcodecs.Zlib(), zarr_format=2)
-        told = json.loads((place / ".zarray").read_text()) | {"compressor": {"id": "pickle", "protocol": 5}}
-        (place / ".zarray").write_text(json.dumps(told))
+        given = json.loads((place / ".zarray").read_text()) | {"compressor": {"id": "pickle", "protocol": 5}}
+        (place / ".zarray").write_text(json.dumps(given))
         (place / "0").write_bytes(pickle.dumps(Bomb()))
     for name in ("a.zarr", "g.zarr"):
         with pytest.raises(ValueError, match=f"{name} cannot be read: .*pickle"):

@@ -15,7 +15,7 @@ from rarehmm.common import checks
 from rarehmm.posterior import streaming
 from rarehmm.posterior.events import COLUMNS, Events, event_table
 from rarehmm.posterior.prediction import state_probabilities
-from rarehmm.posterior.streaming import check_out, collected, last_law, stretches_of_probabilities, written
+from rarehmm.posterior.streaming import check_out, collected, last_distribution, stretches_of_probabilities, written
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def test_stretches_say_what_the_whole_says(short, case, causal):
     expected = state_probabilities(model, points, series, causal=causal)
     np.testing.assert_allclose(in_stretches(model, points, series, causal), expected, atol=1e-9)
     for point in points:
-        law = rh.filter_states(model, point, series)[-1]
-        np.testing.assert_allclose(last_law(model, point, series), law, atol=1e-9)
+        distribution = rh.filter_states(model, point, series)[-1]
+        np.testing.assert_allclose(last_distribution(model, point, series), distribution, atol=1e-9)
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["smoothed", "filtered"])
@@ -86,7 +86,7 @@ def test_no_more_is_read_than_a_stretch_and_its_halo(short, monkeypatch):
     model, points, series = random_case(rh.Gaussian(), [400])
     read, seen, progress = rh.Series.read, [], []
     monkeypatch.setattr(rh.Series, "read", lambda self, a, b: seen.append(b - a) or read(self, a, b))
-    stretches = stretches_of_probabilities(model, points, series, watch=lambda *told: progress.append(told))
+    stretches = stretches_of_probabilities(model, points, series, on_progress=lambda *given: progress.append(given))
     assert [high - low for low, high, p in stretches if p.shape == (high - low, 3)] == [50] * 8
     assert 50 < max(seen) <= 50 + 8 + 64  # lengthened once at most
     assert progress[-1] == ("probabilities", 400, 400)
@@ -234,11 +234,11 @@ def test_a_run_on_a_long_series(fitted, short, monkeypatch, tmp_path):
     assert max(seen) <= 2000
     page = (tmp_path / "run" / "report.html").read_text()
     assert "2,000 of 6,000 observations, in evenly spaced pieces, were looked at." in page
-    told = json.loads(page.split('id="data">')[1].split("</script>")[0])
-    shown = np.frombuffer(base64.b64decode(told["rare"]), np.uint8)
-    assert len(shown) * told["step"] == 6000
-    for first, last in told["events"]:
-        assert shown[int(first / told["step"]) : int(last / told["step"]) + 1].min() > 128
+    given = json.loads(page.split('id="data">')[1].split("</script>")[0])
+    shown = np.frombuffer(base64.b64decode(given["rare"]), np.uint8)
+    assert len(shown) * given["step"] == 6000
+    for first, last in given["events"]:
+        assert shown[int(first / given["step"]) : int(last / given["step"]) + 1].min() > 128
 
 
 @pytest.mark.jit

@@ -33,23 +33,23 @@ def test_windows_cover_every_observation_once(lengths, half_width):
 
 
 @pytest.mark.parametrize(
-    ("half_width", "buffer", "words"),
+    ("half_width", "buffer", "message"),
     [(0, 5, "half_width is 0"), (2, 0, "buffer is 0"), (2.5, 5, "half_width is 2.5"), (7, 5, "at most 4")],
 )
-def test_bad_windows_are_refused(half_width, buffer, words):
-    with pytest.raises(ValueError, match=words):
+def test_bad_windows_are_refused(half_width, buffer, message):
+    with pytest.raises(ValueError, match=message):
         Windows(rh.Series(np.arange(10.0)), half_width, buffer)
 
 
 def twin(model, parameters, y, low, high, first, last):
     """Smoothing and transitions of a window [first, last), read as [low, high), in extended precision."""
-    law = parameters.start if low == 0 else rh.stationary(parameters.transition) @ parameters.transition
+    distribution = parameters.start if low == 0 else rh.stationary(parameters.transition) @ parameters.transition
     logp = oracle.log_density(model.family, y[low:high], parameters.phi)
-    _, filtered, gamma, _, _ = oracle.forward_backward(logp, parameters.transition, law)
+    _, filtered, gamma, _, _ = oracle.forward_backward(logp, parameters.transition, distribution)
     pairs = np.zeros((model.n_states, model.n_states))
     for t in range(first, last):
         if t > low:  # xi_t by enumeration of the two states around one step
-            after = oracle.forward_backward(logp, parameters.transition, law)[2][t - low]
+            after = oracle.forward_backward(logp, parameters.transition, distribution)[2][t - low]
             before = filtered[t - 1 - low]
             joint = before[:, None] * parameters.transition
             pairs += joint * np.divide(after, joint.sum(0), out=np.zeros(len(after)), where=joint.sum(0) > 0)

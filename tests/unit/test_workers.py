@@ -63,12 +63,12 @@ def scaled(rows, factor):
 def test_work_gets_its_rows_wherever_they_are(executor, parts, monkeypatch):
     monkeypatch.setattr(workers, "SPAN", 150)
     items = [Item(max(first - 20, 0), min(first + 120, T), (float(i),)) for i, first in enumerate(range(0, T, 100))]
-    told = []
-    found = on_workers(executor, *parts, scaled, items, lambda done, total: told.append((done, total)))
+    given = []
+    found = on_workers(executor, *parts, scaled, items, lambda done, total: given.append((done, total)))
     for i, (item, one) in enumerate(zip(items, found, strict=True)):
         np.testing.assert_array_equal(one, i * Y[item.first : item.last])
-    assert told[-1] == (6, 6)
-    assert len(told) == len(gathered(items)) > 1
+    assert given[-1] == (6, 6)
+    assert len(given) == len(gathered(items)) > 1
 
 
 def test_items_are_gathered_in_spans(monkeypatch):
@@ -111,10 +111,10 @@ def test_one_that_fails_calls_off_the_rest(monkeypatch, parts):
             return futures[-1]
 
     items = [Item(first, first + 100, (1.0,)) for first in range(0, T, 100)]
-    told = []
+    given = []
     with pytest.raises(OSError, match="the disk is gone"):
-        on_workers(Executor(), *parts, scaled, items, lambda done, total: told.append(done))
-    assert told == [1]
+        on_workers(Executor(), *parts, scaled, items, lambda done, total: given.append(done))
+    assert given == [1]
     assert [one.cancelled() for one in futures[2:]] == [True] * 4
 
 

@@ -18,7 +18,7 @@ import pandas as pd
 from rarehmm.app.report.report import Content, Overview, report
 from rarehmm.app.settings import Settings, from_mapping, read_settings
 from rarehmm.common.checks import InterruptedWarning
-from rarehmm.common.progress import Watch, progress_line, silent
+from rarehmm.common.progress import OnProgress, progress_line, silent
 from rarehmm.common.writing import whole_file
 from rarehmm.data.files import open_files
 from rarehmm.data.series import Series
@@ -47,8 +47,8 @@ class Found(NamedTuple):
     fit: Fit
 
     @property
-    def good(self) -> bool:
-        return all(c.good for c in self.hmm.posterior_.checks)
+    def passed(self) -> bool:
+        return all(c.passed for c in self.hmm.posterior_.checks)
 
 
 def begin(folder: Path, settings: Settings, force: bool = False) -> None:
@@ -69,17 +69,17 @@ def settings_of(folder: Path) -> Settings:
     """The settings of a run that is there."""
     if not (folder / "settings.yaml").is_file():
         raise ValueError(f"{folder} holds no run: there is no settings.yaml in it.")
-    told = read_settings(folder / "settings.yaml")
+    given = read_settings(folder / "settings.yaml")
     try:
-        return from_mapping(told)
+        return from_mapping(given)
     except ValueError as error:
         raise ValueError(f"{folder / 'settings.yaml'}: {error}") from None
 
 
 def series_of(settings: Settings, shown: bool = False) -> Series:
     """The series that is modelled: read, and made ready as the settings say."""
-    with progress_line(shown) as watch:
-        watch("reading", 0, 0)
+    with progress_line(shown) as on_progress:
+        on_progress("reading", 0, 0)
         table = open_files(settings.files, settings.column, settings.time)
         if isinstance(table, Source):
             if not settings.knots:
@@ -117,30 +117,30 @@ def fit(folder: Path, settings: Settings, series: Series, shown: bool = False) -
         raise KeyboardInterrupt from None
     hmm.posterior_.save(folder / "posterior.nc")
     write(folder / "regimes.json", json.dumps([r._asdict() for r in hmm.regimes_], indent=1))
-    with progress_line(shown) as watch:
-        return fill(folder, settings, hmm, series, watch)
+    with progress_line(shown) as on_progress:
+        return fill(folder, settings, hmm, series, on_progress)
 
 
-def fill(folder: Path, settings: Settings, hmm: RareHMM, series: Series, watch: Watch = silent) -> Found:
+def fill(folder: Path, settings: Settings, hmm: RareHMM, series: Series, on_progress: OnProgress = silent) -> Found:
     """Everything that follows from a posterior: events, forecast, diagnosis, report."""
-    watch("probabilities", 0, 0)
+    on_progress("probabilities", 0, 0)
     rare, overview = hmm.rare_states_, Overview(len(series))
     events = Events(
         series, rare, threshold=settings.threshold, gap=settings.gap, shortest=settings.shortest,
         centre=hmm.ordinary_level(rare),
     )  # fmt: skip
-    for first, last, probabilities in hmm.stream_proba(series, watch=watch):
+    for first, last, probabilities in hmm.stream_proba(series, on_progress=on_progress):
         events.add(first, probabilities)
         overview.add(series.read(first, last)[:, 0], probabilities[:, rare].sum(1), probabilities.argmax(1))
     table = events.table()
-    watch("forecast", 0, 0)
+    on_progress("forecast", 0, 0)
     ahead = hmm.forecast(series, settings.horizon)
-    watch("is the model right?", 0, 0)
+    on_progress("is the model right?", 0, 0)
     found = Found(hmm, table, ahead, hmm.check(series))
     write(folder / "events.csv", as_csv(table))
     write(folder / "forecast.csv", as_csv(forecast_table(ahead)))
     write(folder / "diagnosis.json", json.dumps(diagnosis(found), indent=1))
-    watch("report", 0, 0)
+    on_progress("report", 0, 0)
     title = f"{', '.join(settings.column) or 'series'} of {', '.join(Path(f).name for f in settings.files)}"
     content = Content(
         title, hmm, series, overview, table, events.rows, ahead, found.fit, {**described(settings), **versions()}
@@ -156,8 +156,8 @@ def load(folder: Path) -> tuple[Settings, RareHMM]:
         raise ValueError(f"{folder} holds a run that was not finished; go on with: rarehmm resume {folder}")
     posterior = Posterior.load(folder / "posterior.nc")
     try:
-        told = json.loads((folder / "regimes.json").read_text(encoding="utf-8"))
-        regimes = [regime_of(k, one) for k, one in enumerate(told)]
+        given = json.loads((folder / "regimes.json").read_text(encoding="utf-8"))
+        regimes = [regime_of(k, one) for k, one in enumerate(given)]
         if len(regimes) != posterior.model.n_states:
             raise ValueError(f"{len(regimes)} regimes of {posterior.model.n_states} states")
     except (OSError, RecursionError, TypeError, ValueError) as error:
@@ -167,9 +167,10 @@ def load(folder: Path) -> tuple[Settings, RareHMM]:
     return settings, hmm
 
 
-def regime_of(state: int, told: dict[str, Any]) -> Regime:
+def regime_of(state: int, given: dict[str, Any]) -> Regime:
     """What was kept of a state."""
-    one = Regime(**told)
+    given = {"message" if key == "words" else key: value for key, value in given.items()}  # its name in version 0.1
+    one = Regime(**given)
     numbers = one.share, one.observations, one.sojourn
     if (
         one.state != state
@@ -177,7 +178,7 @@ def regime_of(state: int, told: dict[str, Any]) -> Regime:
         or not all(type(x) in (int, float) and 0 <= x < np.inf for x in numbers)
     ):
         raise ValueError(f"state {state} is {one}")
-    return one._replace(words=str(one.words))
+    return one._replace(message=str(one.message))
 
 
 # ---------------------------------------------------------------- parts
@@ -185,9 +186,9 @@ def diagnosis(found: Found) -> dict[str, Any]:
     """The verdict and all checks, as data."""
     checks = {"posterior": found.hmm.posterior_.checks, "model": found.fit.checks}
     return {
-        "trusted": found.good,
+        "trusted": found.passed,
         "verdict": found.hmm.verdict_,
-        "fits": found.fit.good,
+        "fits": found.fit.passed,
         "fit": str(found.fit),
         "method": found.hmm.posterior_.method,
         "why": found.hmm.posterior_.why,
@@ -196,7 +197,7 @@ def diagnosis(found: Found) -> dict[str, Any]:
 
 
 def as_data(check: Check) -> dict[str, Any]:
-    return {**check._asdict(), "value": float(check.value), "good": bool(check.good)}
+    return {**check._asdict(), "value": float(check.value), "passed": bool(check.passed)}
 
 
 def forecast_table(ahead: Forecast) -> pd.DataFrame:

@@ -88,34 +88,40 @@ def check(name: str, value: Any, kind: Any, least: int | None) -> None:
     if list in plain and isinstance(value, list):
         good = all(isinstance(item, str) for item in value)
     if not good:
-        words = {int: "a whole number", float: "a number", str: "text", bool: "true or false", list: "a list of names"}
-        wanted = " or ".join(words.get(option, "nothing") for option in plain)
+        message = {
+            int: "a whole number",
+            float: "a number",
+            str: "text",
+            bool: "true or false",
+            list: "a list of names",
+        }
+        wanted = " or ".join(message.get(option, "nothing") for option in plain)
         raise ValueError(f"{name} is {reprlib.repr(value)}; {wanted} is needed.")
     if least is not None and value is not None and value < least:
         raise ValueError(f"{name} is {value}; it must be {least} at least.")
 
 
-def from_mapping(told: dict[str, Any]) -> Settings:
+def from_mapping(given: dict[str, Any]) -> Settings:
     """Settings out of a dictionary; unknown names are refused with the nearest known one."""
     known = [f.name for f in dataclasses.fields(Settings)]
-    for name in told:
+    for name in given:
         if name not in known:
             close = difflib.get_close_matches(str(name), known, 1)
             hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}."
             raise ValueError(f"there is no setting {reprlib.repr(name)}. {hint}")
-    if not told.get("file"):
+    if not given.get("file"):
         raise ValueError("no file is named; give one, or 'file' in the settings.")
-    return Settings(**told)
+    return Settings(**given)
 
 
 def read_settings(path: Path) -> dict[str, Any]:
     """What a YAML file says; nothing in it is executed."""
     try:
-        told = yaml.safe_load(path.read_text(encoding="utf-8"))
+        given = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} cannot be read: {error}.") from None
     except (yaml.YAMLError, ValueError, AttributeError, LookupError, RecursionError) as error:  # of odd tags, depths
         raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())}.") from None
-    if not isinstance(told, dict):
+    if not isinstance(given, dict):
         raise ValueError(f"{path} holds no settings; a line each is needed, such as 'states: 4'.")
-    return told
+    return given

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-Watch = Callable[[str, int, int], None]
+OnProgress = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done, and of how much (0: not known)."""
 
 
@@ -13,7 +13,7 @@ def silent(stage: str, done: int, total: int) -> None:
 
 
 @contextmanager
-def progress_line(shown: bool = True, console: Any = None) -> Iterator[Watch]:
+def progress_line(shown: bool = True, console: Any = None) -> Iterator[OnProgress]:
     """A line that shows what is being done and how far it is, if it is to be ``shown`` and there is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn

@@ -92,9 +92,9 @@ class Case(NamedTuple):
         series = Series(self.sample(60))
         return Model(self.family, 1, default_priors(self.family, 1, series), fixed=fixed), series
 
-    def must(self, good: Any, words: str) -> None:
+    def must(self, good: Any, message: str) -> None:
         if not np.all(good):
-            raise ValueError(f"{self.name}: {words}.")
+            raise ValueError(f"{self.name}: {message}.")
 
     def close(self, what: str, found: Any, wanted: Any, than: str, rtol: float, atol: float) -> None:
         """Refuse numbers that are apart; the worst of them is named."""
@@ -112,7 +112,7 @@ def draws_lie_in_the_domain(case: Case) -> None:
     y = case.sample(1000)
     for d, (column, domain) in enumerate(zip(y.T, domains(case.family), strict=True)):
         bad = ~(np.isfinite(column) & domain.valid(column))
-        case.must(~bad, f"draw gave {column[bad][:1]} in column {d}; the domain is {domain.words}")
+        case.must(~bad, f"draw gave {column[bad][:1]} in column {d}; the domain is {domain.message}")
     states = np.zeros(len(y), dtype=np.int64)
     one, same, other = (case.drawn(np.random.default_rng(s), states, case.phi) for s in (1, 1, 2))
     case.must((one == same).all() and (one != other).any(), "draw must take all its chance from rng")
@@ -123,7 +123,7 @@ def draws_lie_in_the_domain(case: Case) -> None:
 def a_domain_ends_at_its_bounds(case: Case) -> None:
     for domain in domains(case.family):
         outside = [v for v in (domain.low - 1, domain.high + 1) if np.isfinite(v)] + [0.5] * domain.whole
-        case.must(~domain.valid(np.array(outside)), f"the domain, {domain.words}, takes one of {outside}")
+        case.must(~domain.valid(np.array(outside)), f"the domain, {domain.message}, takes one of {outside}")
 
 
 def score_is_the_slope(case: Case) -> None:
@@ -201,9 +201,11 @@ def constants_are_finite(case: Case) -> None:
     positive = np.array([p.support == "positive" for p in case.family.parameters])
     for factor in (0.01, 1.0, 100.0):
         phi = np.where(positive, case.phi[0] * factor, case.phi[0])
-        words = f"prepare at {dict(zip((p.name for p in case.family.parameters), phi.tolist(), strict=True))} returned"
+        message = (
+            f"prepare at {dict(zip((p.name for p in case.family.parameters), phi.tolist(), strict=True))} returned"
+        )
         c = prepare(case.family, phi)
-        case.must(np.isfinite(c), f"{words} {c}: all must be finite")
+        case.must(np.isfinite(c), f"{message} {c}: all must be finite")
 
 
 # ---------------------------------------------------------------- kernels
@@ -282,8 +284,8 @@ def inside(case: Case, what: str, found: Any) -> Array:
     for i, p in enumerate(case.family.parameters):
         low = 1 / HUGE if p.support == "positive" else -HUGE
         good = (phi[:, i] > low) & (phi[:, i] < HUGE)
-        words = "positive and finite" if p.support == "positive" else "finite"
-        case.must(good, f"{what} returned {p.name} = {phi[~good, i][:1]}; it must be {words}")
+        message = "positive and finite" if p.support == "positive" else "finite"
+        case.must(good, f"{what} returned {p.name} = {phi[~good, i][:1]}; it must be {message}")
     return phi
 
 
@@ -403,11 +405,11 @@ def conditional_draws_the_posterior(case: Case) -> None:
         log = p.support == "positive"
         g = (slopes[i] + prior.slope(phi[:, i])) * (phi[:, i] if log else 1.0) + (1.0 if log else 0.0)
         theta = np.log(phi[:, i]) if log else phi[:, i]
-        for words, values in (("slope", g), ("slope times theta, plus 1,", (theta - theta.mean()) * g + 1)):
+        for message, values in (("slope", g), ("slope times theta, plus 1,", (theta - theta.mean()) * g + 1)):
             off = values.mean() / (values.std() / math.sqrt(K))
             case.must(
                 abs(off) < 5,
-                f"draws of {p.name!r} by conditional do not follow the posterior: their mean {words} is "
+                f"draws of {p.name!r} by conditional do not follow the posterior: their mean {message} is "
                 f"{off:.1f} standard errors from 0",
             )
 

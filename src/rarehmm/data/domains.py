@@ -16,7 +16,7 @@ class Domain(NamedTuple):
     """What an observation may be: a test on finite values, words for it, bounds, and whether all are whole numbers."""
 
     valid: Callable[[Array], BoolArray]
-    words: str
+    message: str
     low: float = -math.inf
     high: float = math.inf
     whole: bool = False
@@ -53,5 +53,5 @@ COUNTS = Domain(_whole, f"whole numbers from 0 to {MOST:g}", 0.0, whole=True)
 @cache
 def below(n: int) -> Domain:
     """Whole numbers less than n: as many categories."""
-    words = f"whole numbers from 0 to {n - 1}" if n > 2 else "0 and 1"
-    return Domain(partial(_whole, high=n - 1.0), words, 0.0, n - 1.0, whole=True)
+    message = f"whole numbers from 0 to {n - 1}" if n > 2 else "0 and 1"
+    return Domain(partial(_whole, high=n - 1.0), message, 0.0, n - 1.0, whole=True)

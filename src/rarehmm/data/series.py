@@ -71,10 +71,10 @@ class Series:
         *,
         memory_limit: int | str = "1GB",
         executor: Any = None,
-        watch: workers.Told = workers.nobody,
+        on_progress: workers.OnPassProgress = workers.ignore_progress,
     ) -> None:
         self.memory_limit, self.executor = check_bytes("memory_limit", memory_limit), executor
-        self.watch: workers.Told = watch
+        self.on_progress: workers.OnPassProgress = on_progress
         several = sequences(y)
         if several is not None and lengths is not None:
             raise ValueError("y is a list of sequences already; leave lengths out, or pass one array.")
@@ -91,7 +91,7 @@ class Series:
         self._several = several is not None
         self._memory: dict[Hashable, Any] = {}
         self.summaries, self.n_missing = self._scan()
-        self.watch = workers.nobody
+        self.on_progress = workers.ignore_progress
         if self.n_missing == len(self):
             raise ValueError(f"all {len(self)} observations of y are missing (NaN); there is nothing to learn from.")
 
@@ -151,16 +151,20 @@ class Series:
         return workers.as_rows(pieces)
 
     def over(
-        self, work: Callable[..., R], items: Sequence[workers.Item], threads: int | None = None, here: bool = False
+        self,
+        work: Callable[..., R],
+        items: Sequence[workers.Item],
+        threads: int | None = None,
+        run_locally: bool = False,
     ) -> list[R]:
         """``work(rows, *given)`` for each item, with the rows that it needs; results in order.
 
         By the workers of the ``executor``, if there is one, or in threads ``here``, where work may write to arrays that
         it is given.
         """
-        if self.executor is not None and not here:
-            return workers.on_workers(self.executor, self.parts, self.offsets, work, items, self.watch)
-        return workers.in_threads(self.read, work, items, threads, self.watch)
+        if self.executor is not None and not run_locally:
+            return workers.on_workers(self.executor, self.parts, self.offsets, work, items, self.on_progress)
+        return workers.in_threads(self.read, work, items, threads, self.on_progress)
 
     def lengths_within(self, first: int, last: int) -> IntArray:
         """How many of the rows [first, last) are in each sequence that they touch."""
@@ -171,7 +175,7 @@ class Series:
         """The rows [first, last), read now, as a series of their own without an index; they are checked already, and
         summaries remain those of the whole."""
         one = copy.copy(self)
-        one.executor, one.watch, one._memory = None, workers.nobody, {}
+        one.executor, one.on_progress, one._memory = None, workers.ignore_progress, {}
         one.parts, one.offsets = (self.read(first, last),), np.array([0, last - first])
         one.bounds = np.append(0, np.cumsum(self.lengths_within(first, last)))
         one.index, one._several = None, False
@@ -211,7 +215,7 @@ class Series:
             if bad is not None:
                 row, column, value = bad
                 raise ValueError(
-                    f"{self.place(first + row, column)} is {value:g}; {who} takes {domains[column].words}. "
+                    f"{self.place(first + row, column)} is {value:g}; {who} takes {domains[column].message}. "
                     "Mark gaps with NaN, or choose another family."
                 )
 
@@ -261,13 +265,13 @@ class Series:
         return tuple(s._replace(column=i, noise=tuple(noise[i].tolist())) for i, s in enumerate(summaries))
 
     @contextmanager
-    def told(self, watch: workers.Told) -> Iterator[None]:
+    def reporting(self, on_progress: workers.OnPassProgress) -> Iterator[None]:
         """``watch(done, total)`` is told of each pass over the series."""
-        self.watch, before = watch, self.watch
+        self.on_progress, before = on_progress, self.on_progress
         try:
             yield
         finally:
-            self.watch = before
+            self.on_progress = before
 
     def map(self, work: Callable[[Array], R]) -> list[R]:
         """``work(rows)`` for stretches of STRETCH rows."""

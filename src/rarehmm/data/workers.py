@@ -21,11 +21,11 @@ from rarehmm.data.sources.table import Source
 
 SPAN = 1 << 22  # rows of a task, roughly
 
-Told = Callable[[int, int], None]
+OnPassProgress = Callable[[int, int], None]
 Read = Callable[[int, int], npt.NDArray[np.float64]]
 
 
-def nobody(done: int, total: int) -> None:
+def ignore_progress(done: int, total: int) -> None:
     """Is told of progress."""
 
 
@@ -54,7 +54,11 @@ _thread = _Thread()
 
 
 def in_threads(
-    read: Read, work: Callable[..., Any], items: Sequence[Item], threads: int | None = None, told: Told = nobody
+    read: Read,
+    work: Callable[..., Any],
+    items: Sequence[Item],
+    threads: int | None = None,
+    on_progress: OnPassProgress = ignore_progress,
 ) -> list[Any]:
     """``work(read(first, last), *given)`` for each item; results in order.
 
@@ -71,7 +75,7 @@ def in_threads(
         try:
             for i in waiting:
                 results[i] = work(read(items[i].first, items[i].last), *items[i].given)
-                told(next(done), len(items))
+                on_progress(next(done), len(items))
         finally:
             _thread.busy = before
 
@@ -108,7 +112,12 @@ class Piece(NamedTuple):
 
 
 def on_workers(
-    executor: Any, parts: Sequence[Any], offsets: Any, work: Callable[..., Any], items: Sequence[Item], told: Told
+    executor: Any,
+    parts: Sequence[Any],
+    offsets: Any,
+    work: Callable[..., Any],
+    items: Sequence[Item],
+    on_progress: OnPassProgress,
 ) -> list[Any]:
     """``work(rows, *given)`` for each item, in spans of them; results in order."""
     futures = []
@@ -121,7 +130,7 @@ def on_workers(
     try:
         for future in futures:
             results += future.result()
-            told(len(results), len(items))
+            on_progress(len(results), len(items))
     except BaseException:  # also Ctrl-C: the rest is not wanted any more
         for future in futures:
             future.cancel()

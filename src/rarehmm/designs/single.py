@@ -18,5 +18,5 @@ def single(model: Model, theta: Array, sums: WindowSums, eta: float = 0.1, *, pr
         transitions = sums.pairs / model.unpack(theta).transition
         gradients = np.concatenate([part.reshape(len(part), -1) for part in (sums.scores, transitions)], axis=1)
     else:
-        gradients = model.pull(theta, sums.scores, sums.pairs)
+        gradients = model.gradient_from_expectations(theta, sums.scores, sums.pairs)
     return design(np.linalg.norm(gradients, axis=1)[None], eta)

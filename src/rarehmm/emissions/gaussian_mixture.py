@@ -140,10 +140,10 @@ def best_steps(x: Array, weight: Array, pull: Array, priors: tuple[Prior, ...]) 
     """
     K, m = x.shape
     precision, pulled = normal_terms(priors[0])
-    laws = [bare(prior) for prior in priors[1:]]
-    for law in laws:
-        check_conjugate(law, Gamma, "EM", "climb by gradients")
-    a, b = np.array([(p.shape, p.rate) if isinstance(p, Gamma) else (1e-9, 0.0) for p in laws]).T
+    distributions = [bare(prior) for prior in priors[1:]]
+    for distribution in distributions:
+        check_conjugate(distribution, Gamma, "EM", "climb by gradients")
+    a, b = np.array([(p.shape, p.rate) if isinstance(p, Gamma) else (1e-9, 0.0) for p in distributions]).T
     known = np.column_stack([pinned(np.full(K, np.nan), prior) for prior in priors])
     free, x, sums = np.isnan(known), np.where(np.isnan(known), x, known), np.tril(np.ones((m, m)))
     shared = np.where(free[:, :, None] & free[:, None, :], sums.T @ (weight[:, :, None] * sums), 0.0)

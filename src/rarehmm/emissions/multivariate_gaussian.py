@@ -51,7 +51,7 @@ class MultivariateGaussian(Sized):
     between these and covariances.
     """
 
-    wide, margins = True, True
+    wide, accepts_partial_rows = True, True
     columns: int
     diagonal: bool
 

@@ -64,18 +64,18 @@ class Product(Sized):
     Product(Gaussian(), ('choice', Categorical(3)))
     """
 
-    margins = True
+    accepts_partial_rows = True
     columns: int
     places: tuple[Place, ...]
     given: tuple[str | None, ...]
 
     def __new__(cls, *families: Any, **named: Any) -> "Product":
-        told: list[Any] = [*families, *named.items()]
-        if not told:
+        given: list[Any] = [*families, *named.items()]
+        if not given:
             raise ValueError(
                 "Product has no families; give one for each column, such as Product(Gaussian(), Poisson())."
             )
-        labelled = [part for one in told for part in flattened(one)]
+        labelled = [part for one in given for part in flattened(one)]
         parts = [part for _, part in labelled]
         made: Product = tuple.__new__(sized(tuple(map(type, parts)), placed(parts), abilities(parts)), parts)
         made.given = tuple(label for label, _ in labelled)
@@ -133,10 +133,10 @@ def shifted(parameter: Parameter, label: str, by: int) -> Parameter:
     return parameter._replace(name=f"{label}_{parameter.name}", column=column)
 
 
-def flattened(told: Any) -> list[Labelled]:
+def flattened(given: Any) -> list[Labelled]:
     """Parts with their labels out of a family, a pair of a label and a family, or a Product of some."""
-    pair = type(told) is tuple and len(told) == 2 and isinstance(told[0], str | None)
-    label, family = told if pair else (None, told)
+    pair = type(given) is tuple and len(given) == 2 and isinstance(given[0], str | None)
+    label, family = given if pair else (None, given)
     if isinstance(family, Product) and type(family) is not Product:
         labels = family.given if label is None else [f"{label}_{own}" for own in family.labels]
         return list(zip(labels, family, strict=True))
@@ -184,14 +184,14 @@ def names(family: Family) -> list[str]:
 
 def maximise(self: Product, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
     """M-steps of the parts, each with the count of what it has seen."""
-    return by_parts(self, phi, sums, priors, lambda part, *told: part.maximise(*told))
+    return by_parts(self, phi, sums, priors, lambda part, *given: part.maximise(*given))
 
 
 def conditional(
     self: Product, rng: np.random.Generator, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]
 ) -> Array:
     """A draw of the parameters of each part."""
-    return by_parts(self, phi, sums, priors, lambda part, *told: part.conditional(rng, *told))
+    return by_parts(self, phi, sums, priors, lambda part, *given: part.conditional(rng, *given))
 
 
 def by_parts(family: Product, phi: Array, sums: Array, priors: tuple[Prior, ...], step: Callable[..., Array]) -> Array:
@@ -280,7 +280,7 @@ def sized(kinds: tuple[type, ...], places: tuple[Place, ...], able: tuple[str, .
     cls: Any = type(f"Product({', '.join(kind.__name__ for kind in kinds)})", (Product,), space)
     links = Links(no_values, nothing, no_values, no_values, no_scores)
     for i, (kind, place) in reversed(list(enumerate(zip(kinds, places, strict=True)))):
-        links = linked(i, place, D == 1, bool(getattr(kind, "margins", False)), links)
+        links = linked(i, place, D == 1, bool(getattr(kind, "accepts_partial_rows", False)), links)
     attached: list[tuple[Any, Any]] = [(prepare, links.prepare), (log_density, links.log_density), (score, links.score)]
     attached += [(statistics, links.statistics)] if "statistics" in able else []
     attached += [(complete_score, links.complete_score)] if "complete_score" in able else []
@@ -314,11 +314,11 @@ def no_scores(family: Any, count: Any, sums: Any, hat: Any, c: Any) -> Any:
     return ()
 
 
-def linked(i: int, place: Place, alone: bool, margins: bool, after: Links) -> Links:
+def linked(i: int, place: Place, alone: bool, accepts_partial_rows: bool, after: Links) -> Links:
     """Functions of part ``i`` and of those ``after`` it.
 
     Slices of tuples are those of constants: numba knows the lengths.  ``alone``: y is one value and no tuple;
-    ``margins``: the part does with some of its columns.
+    ``accepts_partial_rows``: the part does with some of its columns.
     """
     (first, last), (low, high), (begin, end), (start, stop) = place
     width = last - first
@@ -343,7 +343,7 @@ def linked(i: int, place: Place, alone: bool, margins: bool, after: Links) -> Li
             there = there & (y[j] == y[j])
         return there
 
-    seen = inner(one if width == 1 else any_of if margins else all_of)
+    seen = inner(one if width == 1 else any_of if accepts_partial_rows else all_of)
 
     prepared, scored = (tuple_of(count, lambda n, values: values[n]) for count in (end - begin, high - low))
 

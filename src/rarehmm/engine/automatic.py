@@ -281,17 +281,17 @@ class Trace:
     """All expressions of one family, in the order in which they were born."""
 
     def __init__(self) -> None:
-        self.known: dict[Any, Expression] = {}
+        self.fixed_values: dict[Any, Expression] = {}
 
     def make(self, op: str, *args: Any) -> Expression:
         key = op, *(a.number if isinstance(a, Expression) else repr(a) for a in args)
-        if key not in self.known:
+        if key not in self.fixed_values:
             leaf = {"number": CONSTANT, "state": STATE, "row": ROW}.get(op)
             level = max(a.level for a in args) if leaf is None else leaf
             if level == CONSTANT and leaf is None:
                 return self.lift(_computed(op, *(a.args[0] for a in args)))
-            self.known[key] = Expression(self, op, args, level, len(self.known))
-        return self.known[key]
+            self.fixed_values[key] = Expression(self, op, args, level, len(self.fixed_values))
+        return self.fixed_values[key]
 
     def lift(self, value: Any) -> Expression:
         if isinstance(value, Expression):
@@ -439,7 +439,7 @@ def source_of(cls: Any, function: Callable[..., Any]) -> str:
     density = trace.lift(function(Stand(trace, cls), rows[0] if columns == 1 else tuple(rows), *phi))
     slopes = [trace.slope(density, leaf, {}) for leaf in phi]
     constants = constants_of([density, *slopes])
-    leaves = {e: e.args[0] for e in trace.known.values() if e.op in ("state", "row")}
+    leaves = {e: e.args[0] for e in trace.fixed_values.values() if e.op in ("state", "row")}
     nothing = " + 0.0 * " + ("y" if columns == 1 else "y[0]")  # what does not depend on y is as long as y
     space = {e: text for e, text in leaves.items() if e.op == "row"}
     for i, e in enumerate(constants):  # conditions are kept as 1 and 0

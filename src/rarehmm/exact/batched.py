@@ -16,11 +16,11 @@ from rarehmm.data.series import Series
 from rarehmm.data.workers import available_threads, pool
 from rarehmm.engine.contracts.family import prepare
 from rarehmm.engine.dispatch import explained
-from rarehmm.engine.kernels.batched import Lot, begin, come_back, finish, go_on, lot
+from rarehmm.engine.kernels.batched import Batch, advance, batch, begin, finish, gradients
 from rarehmm.engine.kernels.chain import Target
 from rarehmm.engine.kernels.messages import Point
 from rarehmm.engine.lanes import LANES
-from rarehmm.exact.block_sample import Drawn
+from rarehmm.exact.block_sample import BlockSample
 from rarehmm.exact.passes import CAREFUL, Pass, begins, constant_total, log_posterior, log_posterior_value, rows_of
 from rarehmm.exact.statistics import n_summed
 from rarehmm.model.coordinates import AdditiveLogRatio
@@ -29,7 +29,7 @@ from rarehmm.model.model import Model
 ROOM = 1 << 25  # bytes of messages that the way back may keep for sixteen points
 
 
-class Points:
+class BatchedLogPosterior:
     """The posterior of a model given a series, as a function of many theta (n, d)."""
 
     def __init__(self, model: Model, series: Series, threads: int | None = None) -> None:
@@ -38,10 +38,10 @@ class Points:
         self.model, self.series = model, series
         self.threads = threads or available_threads()
         self.target = bare_target(model)
-        self.short = not isinstance(series, Drawn) and 2 * (len(series) + 1) * model.n_states * 8 * LANES <= ROOM
+        self.short = not isinstance(series, BlockSample) and 2 * (len(series) + 1) * model.n_states * 8 * LANES <= ROOM
         self.doubtful: bool | None = None  # whether transitions that never happen leave hardly any way
         self.constant: float | None = None
-        self.rooms: dict[tuple[int, int], tuple[Point, Lot]] = {}  # one for each thread, forwards and back
+        self.rooms: dict[tuple[int, int], tuple[Point, Batch]] = {}  # one for each thread, forwards and back
 
     def _constant(self, theta: Array) -> float:
         """What the kernels leave out of the log posterior, the same for all theta: found at a likely one of the
@@ -71,7 +71,7 @@ class Points:
         low, high = self.model.bounds
         out = np.full(len(theta), -np.inf)
         inside = ((theta >= low) & (theta <= high)).all(1)
-        one_by_one = isinstance(self.series, Drawn) or (slopes is not None and not self.short)
+        one_by_one = isinstance(self.series, BlockSample) or (slopes is not None and not self.short)
         alone = inside & (True if one_by_one else self._careful(theta, inside))
         together = np.nonzero(inside & ~alone)[0]
         if len(together) > 0:
@@ -89,7 +89,7 @@ class Points:
     def _careful(self, theta: Array, inside: BoolArray) -> BoolArray:
         """Which of the points have transitions so improbable that lanes may lose what matters.  Transitions that never
         happen are looked at once: what they do to the data is much the same at all points."""
-        out, allowed = np.zeros(len(theta), dtype=bool), self.model.known.allowed
+        out, allowed = np.zeros(len(theta), dtype=bool), self.model.fixed_values.allowed
         if inside.any() and not allowed.all() and self.doubtful is None:
             parameters = self.model.unpack(theta[np.argmax(inside)])
             self.doubtful = Pass(self.model, parameters, self.series, self.threads, True).doubtful()
@@ -132,17 +132,17 @@ class Points:
             begin(family, self.target, theta, point, group)
             for low, high in [(0, len(self.series))] if back else rows_of(self.series):
                 y, fresh = self._rows(low, high)
-                go_on(family, point, y, fresh, group, back)
+                advance(family, point, y, fresh, group, back)
             if slopes is not None:
                 every = np.empty(theta.shape)
-                come_back(family, self.target, theta, point, y, fresh, group, every)
+                gradients(family, self.target, theta, point, y, fresh, group, every)
                 slopes[:] = every[:, self.model.free]
             finish(family, self.target, theta, point, group, values)
 
-    def _room(self, thread: int, n: int) -> tuple[Point, Lot]:
+    def _room(self, thread: int, n: int) -> tuple[Point, Batch]:
         if (thread, n) not in self.rooms:
             point = empty_point(self.model)
-            self.rooms[thread, n] = point, lot(point, self.series.n_columns, n, n_summed(self.model.family))
+            self.rooms[thread, n] = point, batch(point, self.series.n_columns, n, n_summed(self.model.family))
         return self.rooms[thread, n]
 
     def _rows(self, low: int, high: int) -> tuple[Array, BoolArray]:
@@ -168,7 +168,7 @@ def bare_target(model: Model) -> Target:
         logs=model.as_logs,
         prior=model.prior_terms,
         concentration=float(model.priors.transition.concentration),
-        allowed=model.known.allowed.sum(1),
+        allowed=model.fixed_values.allowed.sum(1),
         expanded=not isinstance(model.coordinates, AdditiveLogRatio),
         row=np.concatenate([np.tile(np.arange(K), P), rows]),
         column=np.concatenate([np.repeat(np.arange(P), K), columns]),

@@ -33,7 +33,7 @@ class Anchor(NamedTuple):
     counts: Array
 
 
-class Drawn(Series):
+class BlockSample(Series):
     """Blocks of a series as the sequences of a smaller one.
 
     Parameters

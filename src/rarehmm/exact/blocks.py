@@ -105,8 +105,8 @@ def over(
     work: Callable[..., Any],
     threads: int | None = None,
     give: Callable[[Chunk], tuple[Any, ...]] = lambda chunk: (chunk,),
-    here: bool = False,
+    run_locally: bool = False,
 ) -> list[Any]:
     """``work(rows, *give(chunk))`` for each chunk, by default ``work(rows, chunk)``, with the rows of the series that
     it needs; results in order of chunks."""
-    return series.over(work, [Item(part.first, part.last, give(part)) for part in parts], threads, here)
+    return series.over(work, [Item(part.first, part.last, give(part)) for part in parts], threads, run_locally)

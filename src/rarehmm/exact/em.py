@@ -14,11 +14,11 @@ from scipy.optimize import OptimizeResult, minimize
 
 from rarehmm.common.arrays import Array
 from rarehmm.data.series import Series
-from rarehmm.exact.block_sample import Drawn
+from rarehmm.exact.block_sample import BlockSample
 from rarehmm.exact.passes import Expectations, expectations, log_posterior
 from rarehmm.model.coordinates import AdditiveLogRatio
 from rarehmm.model.model import Model, Parameters, check_learnable
-from rarehmm.model.stationary import stationary, stationary_pull
+from rarehmm.model.stationary import stationary, stationary_slope
 
 SMALLEST = 1e-100  # transition probabilities that EM drives to zero stop here
 
@@ -42,8 +42,8 @@ def m_step(model: Model, parameters: Parameters, found: Expectations) -> Paramet
     family: Any = model.family
     phi = family.maximise(parameters.phi, found.counts, found.statistics, model.pinned_priors)
     transition = best_transition(model, parameters.transition, found.pairs, found.first)
-    law = stationary(transition) if model.start is None else model.start
-    return Parameters(model.known.in_phi(phi), transition, law)
+    distribution = stationary(transition) if model.start is None else model.start
+    return Parameters(model.fixed_values.in_phi(phi), transition, distribution)
 
 
 def best_transition(model: Model, old: Array, pairs: Array, first: Array) -> Array:
@@ -55,18 +55,18 @@ def best_transition(model: Model, old: Array, pairs: Array, first: Array) -> Arr
     + S(P)``, vanishes where ``P = (counts + S(P)) / n_j``, which is iterated; if that fails, by quasi-Newton steps.
     Transitions that are known stay.
     """
-    allowed = model.known.allowed
+    allowed = model.fixed_values.allowed
     counts = pairs + np.where(allowed, model.priors.transition.concentration, 0.0)
     sums = counts.sum(1, keepdims=True)
-    ratio = model.known.in_rows(rows(np.where(sums > 0, counts, old)))
+    ratio = model.fixed_values.in_rows(rows(np.where(sums > 0, counts, old)))
     if model.start is not None or model.n_states == 1:
         return ratio
     here = ratio
     for _ in range(30):
-        pulled = counts + stationary_pull(here, first)
+        pulled = counts + stationary_slope(here, first)
         if (pulled <= 0)[allowed].any():
             break
-        before, here = here, model.known.in_rows(rows(pulled))
+        before, here = here, model.fixed_values.in_rows(rows(pulled))
         if np.abs(here - before).max() < 1e-12:
             return here
     return by_quasi_newton(model, ratio, counts, first)
@@ -81,7 +81,7 @@ def rows(counts: Array) -> Array:
 def by_quasi_newton(model: Model, begin: Array, counts: Array, first: Array) -> Array:
     """The same maximum by L-BFGS in log ratios."""
     model, K = model.with_reference(begin), len(begin)
-    coordinates, emission = model.coordinates, model.known.phi.size
+    coordinates, emission = model.coordinates, model.fixed_values.phi.size
     free = model.free[model.free >= emission] - emission
 
     def matrix(x: Array) -> Array:
@@ -91,14 +91,14 @@ def by_quasi_newton(model: Model, begin: Array, counts: Array, first: Array) -> 
 
     def objective(x: Array) -> tuple[float, Array]:
         P = np.maximum(matrix(x), SMALLEST)
-        law = np.maximum(stationary(P), SMALLEST)
-        value = float((counts * np.log(P)).sum() + first @ np.log(law))
-        slope = counts - P * counts.sum(1, keepdims=True) + stationary_pull(P, first)
-        return -value, -coordinates.pull(x, slope)[free]
+        distribution = np.maximum(stationary(P), SMALLEST)
+        value = float((counts * np.log(P)).sum() + first @ np.log(distribution))
+        slope = counts - P * counts.sum(1, keepdims=True) + stationary_slope(P, first)
+        return -value, -coordinates.gradient_from_logits(x, slope)[free]
 
     here = coordinates.pack(np.maximum(begin, SMALLEST))[free]
     found = minimize(objective, here, jac=True, method="L-BFGS-B", options={"maxiter": 20})
-    return model.known.in_rows(rows(matrix(found.x)))
+    return model.fixed_values.in_rows(rows(matrix(found.x)))
 
 
 def climb(
@@ -110,7 +110,7 @@ def climb(
     tolerance: float = 1e-6,
     free_start: bool = False,
     threads: int | None = None,
-    watch: Callable[[int, float], None] | None = None,
+    on_progress: Callable[[int, float], None] | None = None,
 ) -> Climb:
     """EM steps from ``start`` until one gains less than ``tolerance`` in log posterior, or ``steps`` are done.
 
@@ -124,7 +124,7 @@ def climb(
     if steps < 1:
         raise ValueError(f"steps is {steps}; at least one is needed.")
     check_learnable(model.family, model.n_states, series)
-    return em_steps(model, series, start, steps, tolerance, free_start, threads, watch)
+    return em_steps(model, series, start, steps, tolerance, free_start, threads, on_progress)
 
 
 def em_steps(
@@ -135,7 +135,7 @@ def em_steps(
     tolerance: float,
     free_start: bool = False,
     threads: int | None = None,
-    watch: Callable[[int, float], None] | None = None,
+    on_progress: Callable[[int, float], None] | None = None,
 ) -> Climb:
     """The same on any series, also a part of one in which nothing changes."""
     model = replace(model, coordinates=AdditiveLogRatio())
@@ -143,10 +143,10 @@ def em_steps(
     for step in range(steps):
         found = expectations(model, here, series, with_statistics=True, threads=threads)
         trace.append(found.log_likelihood + model.log_prior(model.pack(bounded(here))))
-        if watch is not None:
-            watch(step, trace[-1])
+        if on_progress is not None:
+            on_progress(step, trace[-1])
         gain = trace[-1] - trace[-2] if step > 0 else np.inf
-        steady = isinstance(series, Drawn)  # of which the log likelihood is not what steps raise, but nearly so
+        steady = isinstance(series, BlockSample)  # of which the log likelihood is not what steps raise, but nearly so
         if not steady and gain < -1e-9 * max(1.0, abs(trace[-1])):
             warnings.warn(
                 f"EM fell by {-gain:.3g} in step {step}: a state has collapsed. Use priors, or fewer states.",
@@ -185,7 +185,10 @@ def gradient_steps(model: Model, series: Series, start: Parameters, steps: int, 
 
 
 def descend(
-    down: Callable[[Array], tuple[float, Array]], begin: Array, steps: int, told: Callable[[float], None] | None = None
+    down: Callable[[Array], tuple[float, Array]],
+    begin: Array,
+    steps: int,
+    report: Callable[[float], None] | None = None,
 ) -> OptimizeResult:
     """The minimum by L-BFGS of a function that gives its value and slope, or raises ValueError where it has none.
 
@@ -205,8 +208,8 @@ def descend(
         return value, slope
 
     def after(intermediate_result: OptimizeResult) -> None:  # the name is SciPy's
-        if told is not None:
-            told(float(intermediate_result.fun))
+        if report is not None:
+            report(float(intermediate_result.fun))
 
     return minimize(everywhere, begin, jac=True, method="L-BFGS-B", options={"maxiter": steps}, callback=after)
 

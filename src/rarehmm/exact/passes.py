@@ -35,7 +35,7 @@ from rarehmm.engine.kernels.sequential import (
 )
 from rarehmm.engine.lanes import LANES
 from rarehmm.exact import blocks
-from rarehmm.exact.block_sample import Drawn
+from rarehmm.exact.block_sample import BlockSample
 from rarehmm.exact.statistics import n_statistics
 from rarehmm.model.model import Model, Parameters, check_labels
 from rarehmm.model.stationary import stationary
@@ -90,7 +90,9 @@ def log_posterior(
     """Log posterior density of theta up to a constant, and its gradient (d,), by Fisher's identity."""
     found = expectations(model, model.unpack(theta), series, threads=threads, sequential=sequential)
     value = found.log_likelihood + model.log_prior(theta)
-    slope = model.pull(theta, found.scores, found.pairs, found.first) + model.log_prior_gradient(theta)
+    slope = model.gradient_from_expectations(theta, found.scores, found.pairs, found.first) + model.log_prior_gradient(
+        theta
+    )
     beyond, more = beyond_blocks(series, theta)
     return value + beyond, slope + more
 
@@ -103,7 +105,7 @@ def log_posterior_value(model: Model, theta: Array, series: Series, *, threads: 
 
 def beyond_blocks(series: Series, theta: Array) -> tuple[float, Array | float]:
     """What drawn blocks lack of the log likelihood and its gradient, by their anchor; nothing of other series."""
-    anchor = series.anchor if isinstance(series, Drawn) else None
+    anchor = series.anchor if isinstance(series, BlockSample) else None
     if anchor is None:
         return 0.0, 0.0
     return anchor.value + float(anchor.tilt @ (theta - anchor.theta)), anchor.slope
@@ -214,7 +216,7 @@ def begins(series: Series, low: int, high: int) -> BoolArray:
 
 def constant_total(model: Model, series: Series) -> float:
     """Sum of the terms that the family's ``log_density`` leaves out; remembered by the series."""
-    if not hasattr(model.family, "constant") or isinstance(series, Drawn):  # of which only differences matter
+    if not hasattr(model.family, "constant") or isinstance(series, BlockSample):  # of which only differences matter
         return 0.0
     return series.remember(
         (type(model.family), model.family), lambda: float(np.sum(series.map(Constants(model.family))))
@@ -288,7 +290,7 @@ class Pass:
         self.task = Task(0, 1 if steps_matter else EVERY, back, with_statistics)
         self.sizes, self.each = (K, P, n_statistics(model.family)), each
         self.largest = ROOM // (2 * K * 8 * LANES)  # observations of a block, if halos are shorter
-        self.law = self.point.start if model.start is None else stationary(self.point.transition)
+        self.distribution = self.point.start if model.start is None else stationary(self.point.transition)
 
     def run(self) -> Expectations:
         """All blocks, until the seams agree; in logarithms where nothing else is safe."""
@@ -325,7 +327,7 @@ class Pass:
 
     def in_logs(self) -> Expectations:
         """The same answers in logarithms, step by step: slower by far, and right for any transition matrix."""
-        if isinstance(self.series, Drawn) or self.each is not None:
+        if isinstance(self.series, BlockSample) or self.each is not None:
             raise ValueError(
                 "forbidden transitions leave hardly any way through this series: this asks for logarithms, and for all "
                 "of it in memory. Allow more (memory_limit), or small probabilities, such as 1e-10, instead of zeros."
@@ -361,7 +363,7 @@ class Pass:
     def plan(self, halo: int) -> None:
         """Blocks, chunks and unset seams for a halo."""
         K, series = self.sizes[0], self.series
-        if isinstance(series, Drawn):
+        if isinstance(series, BlockSample):
             whole = len(self.probabilities) > 0
             self.blocks, halo = series.blocks(whole), 0 if whole else series.halo
         else:
@@ -371,12 +373,12 @@ class Pass:
         self.parts = blocks.chunks(self.blocks, self.task.halo, len(series))
         n = len(self.blocks.first)
         self.messages = np.ones((4, n, K))
-        self.messages[0] = self.law
+        self.messages[0] = self.distribution
         self.seams = Seams(*self.messages)
 
     def with_halo(self) -> list[Any] | None:
         """Results of all chunks if some halo is long enough for every seam; None, with the blocks marked, if not."""
-        if isinstance(self.series, Drawn):
+        if isinstance(self.series, BlockSample):
             self.plan(self.series.halo)
             return self.over(self.parts, self.threads)
         for halo in HALOS:  # probed on the first chunk
@@ -442,7 +444,7 @@ class Pass:
             return Layout(*self.blocks.within(chunk)), local, self.probabilities[rows], self.predictive[rows]
 
         fills = len(self.probabilities) + len(self.predictive) > 0
-        found: list[Any] = blocks.over(self.series, parts, work, threads, give, here=fills)
+        found: list[Any] = blocks.over(self.series, parts, work, threads, give, run_locally=fills)
         for chunk, (_, _, _, local) in zip(parts, found, strict=True):
             self.messages[:, chunk.blocks] = local
         return [(value, sums, each) for value, sums, each, _ in found]

@@ -24,7 +24,7 @@ def n_summed(family: Family) -> int:
 def kept_of(model: Model, theta: Array, found: Any) -> Array:
     """What is kept of sums: statistics (..., C) or, of a family without ``complete_score``, gradients (..., d)."""
     if not provides(complete_score, model.family):
-        return model.pull(theta, found.scores, found.pairs, found.first)
+        return model.gradient_from_expectations(theta, found.scores, found.pairs, found.first)
     shape = found.first.shape[:-1]
     parts = (found.counts, found.statistics, found.pairs, found.first)
     return np.concatenate([part.reshape(*shape, -1) for part in parts], axis=-1)

@@ -22,7 +22,7 @@ class Coordinates(Protocol):
     def names(self, K: int) -> list[str]: ...
     def pack(self, transition: Array) -> Array: ...
     def unpack(self, x: Array, K: int) -> Array: ...
-    def pull(self, x: Array, slope: Array) -> Array: ...
+    def gradient_from_logits(self, x: Array, slope: Array) -> Array: ...
     def log_prior(self, x: Array, K: int, prior: Dirichlet) -> float: ...
     def log_prior_slope(self, x: Array, K: int, prior: Dirichlet) -> Array: ...
 
@@ -69,7 +69,7 @@ class AdditiveLogRatio(NamedTuple):
         out = np.exp(logits - logits.max(-1, keepdims=True))
         return np.asarray(out / out.sum(-1, keepdims=True))
 
-    def pull(self, x: Array, slope: Array) -> Array:
+    def gradient_from_logits(self, x: Array, slope: Array) -> Array:
         rows, columns = self.free(slope.shape[-1])
         return slope[..., rows, columns]
 
@@ -109,7 +109,7 @@ class ExpandedMean(NamedTuple):
             raise ValueError(f"expanded[{j}, {k}] is {expanded.min()}; expanded means must be positive.")
         return np.asarray(expanded / expanded.sum(-1, keepdims=True))
 
-    def pull(self, x: Array, slope: Array) -> Array:
+    def gradient_from_logits(self, x: Array, slope: Array) -> Array:
         return np.asarray(slope.reshape(*slope.shape[:-2], -1) / x)
 
     def log_prior(self, x: Array, K: int, prior: Dirichlet) -> float:

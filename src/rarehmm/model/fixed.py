@@ -12,7 +12,7 @@ from rarehmm.engine.contracts.family import Family
 from rarehmm.model.stationary import closed_classes
 
 
-class Known(NamedTuple):
+class FixedValues(NamedTuple):
     """``phi`` (K, P) and ``transition`` (K, K), NaN where nothing is known.
 
     A transition that is known is 0, it never happens, or belongs to a row that is known as a whole.
@@ -22,7 +22,7 @@ class Known(NamedTuple):
     transition: Array
 
     @property
-    def nothing(self) -> bool:
+    def is_empty(self) -> bool:
         return bool(np.isnan(self.phi).all() and np.isnan(self.transition).all())
 
     @property
@@ -40,18 +40,18 @@ class Known(NamedTuple):
         rest = np.where(self.allowed.all(1, keepdims=True), transition, rest / rest.sum(-1, keepdims=True))
         return np.where(np.isnan(self.transition), rest, self.transition)
 
-    def alike(self, start: Array | None) -> list[IntArray]:
+    def exchangeable_groups(self, start: Array | None) -> list[IntArray]:
         """Groups of states that may change their names among each other: nothing known tells them apart."""
         K = len(self.phi)
-        law = np.zeros(K) if start is None else start
+        distribution = np.zeros(K) if start is None else start
         groups: list[list[int]] = []
         for k in range(K):
             for group in groups:
                 swapped = np.arange(K)
                 swapped[[group[0], k]] = k, group[0]
-                new = Known(self.phi[swapped], self.transition[np.ix_(swapped, swapped)])
+                new = FixedValues(self.phi[swapped], self.transition[np.ix_(swapped, swapped)])
                 same = all(np.array_equal(a, b, equal_nan=True) for a, b in zip(new, self, strict=True))
-                if same and law[group[0]] == law[k]:
+                if same and distribution[group[0]] == distribution[k]:
                     group.append(k)
                     break
             else:
@@ -59,7 +59,7 @@ class Known(NamedTuple):
         return [np.array(group) for group in groups]
 
 
-def known(family: Family, K: int, fixed: Mapping[str, npt.ArrayLike] | None) -> Known:
+def fixed_values(family: Family, K: int, fixed: Mapping[str, npt.ArrayLike] | None) -> FixedValues:
     """What ``fixed`` says, by the names of parameters and ``transition``; NaN or None where nothing is known."""
     names = [p.name for p in family.parameters]
     phi, transition = np.full((K, len(names)), np.nan), np.full((K, K), np.nan)
@@ -76,7 +76,7 @@ def known(family: Family, K: int, fixed: Mapping[str, npt.ArrayLike] | None) -> 
         else:
             check_support(name, values, family.parameters[names.index(name)].support)
             phi[:, names.index(name)] = values
-    return Known(phi, transition)
+    return FixedValues(phi, transition)
 
 
 def numbers(name: str, given: Any, shape: tuple[int, ...]) -> Array:

@@ -15,9 +15,9 @@ from rarehmm.data.series import Series
 from rarehmm.data.summaries import Summary
 from rarehmm.engine.contracts.family import Family, Prior, check_family, domains
 from rarehmm.model.coordinates import AdditiveLogRatio, Coordinates
-from rarehmm.model.fixed import Known, known
+from rarehmm.model.fixed import FixedValues, fixed_values
 from rarehmm.model.priors import Dirichlet, Flat, InverseGamma, Normal, Pinned
-from rarehmm.model.stationary import check_transition, stationary, stationary_pull
+from rarehmm.model.stationary import check_transition, stationary, stationary_slope
 
 LARGEST = 255  # states: Viterbi keeps its way back in bytes
 HUGE = 1e150  # beyond this and its inverse, squares and products overflow
@@ -104,7 +104,7 @@ class Model:
         if not isinstance(a, float | int) or not (math.isfinite(a) and a >= 0):
             raise ValueError(f"the concentration of the transition prior is {a}; it must be finite and not negative.")
         if self.start is not None:
-            object.__setattr__(self, "start", check_law(self.start, K))
+            object.__setattr__(self, "start", check_distribution(self.start, K))
         if not hasattr(self.coordinates, "unpack"):
             raise TypeError(f"coordinates is {self.coordinates!r}; use AdditiveLogRatio() or ExpandedMean().")
         if isinstance(self.coordinates, AdditiveLogRatio) and self.coordinates.reference is not None:
@@ -113,7 +113,7 @@ class Model:
 
     def _check_known(self) -> None:
         """Work out what is fixed, and find references among the transitions that happen."""
-        row = self.known.transition
+        row = self.fixed_values.transition
         if np.isnan(row).all():
             return
         if not isinstance(self.coordinates, AdditiveLogRatio):
@@ -122,7 +122,7 @@ class Model:
         if (row[np.arange(len(r)), r] == 0).any():
             if self.coordinates.reference is not None:
                 raise ValueError(f"reference is {self.coordinates.reference}; some of these transitions are forbidden.")
-            weight = np.where(np.isnan(row), 1.0, row) + np.where(self.known.allowed, np.eye(len(r)), 0.0)
+            weight = np.where(np.isnan(row), 1.0, row) + np.where(self.fixed_values.allowed, np.eye(len(r)), 0.0)
             object.__setattr__(self, "coordinates", AdditiveLogRatio(tuple(int(k) for k in weight.argmax(1))))
 
     # ------------------------------------------------------------ names and sizes
@@ -136,22 +136,22 @@ class Model:
         return len(self.free)
 
     @functools.cached_property
-    def known(self) -> Known:
+    def fixed_values(self) -> FixedValues:
         """What is fixed, as arrays."""
-        return known(self.family, self.n_states, self.fixed)
+        return fixed_values(self.family, self.n_states, self.fixed)
 
     @functools.cached_property
     def free(self) -> IntArray:
         """Places (d,) of the entries of theta in the vector of all parameters, known ones included."""
-        rows = np.isnan(self.known.transition)[self.coordinates.free(self.n_states)]
-        return np.flatnonzero(np.concatenate([np.isnan(self.known.phi).T.ravel(), rows]))
+        rows = np.isnan(self.fixed_values.transition)[self.coordinates.free(self.n_states)]
+        return np.flatnonzero(np.concatenate([np.isnan(self.fixed_values.phi).T.ravel(), rows]))
 
     @functools.cached_property
     def vector(self) -> Array:
         """The vector of all parameters with known values in their place, and 0 elsewhere."""
-        phi = np.where(np.isnan(self.known.phi), np.where(self.as_logs, 1.0, 0.0), self.known.phi)
+        phi = np.where(np.isnan(self.fixed_values.phi), np.where(self.as_logs, 1.0, 0.0), self.fixed_values.phi)
         phi = np.where(self.as_logs, np.log(np.where(self.as_logs, phi, 1.0)), phi)
-        P = np.where(np.isnan(self.known.transition), 1.0, self.known.transition)
+        P = np.where(np.isnan(self.fixed_values.transition), 1.0, self.fixed_values.transition)
         rows, columns = self.coordinates.free(self.n_states)
         ratios = np.zeros(len(rows))
         if isinstance(self.coordinates, AdditiveLogRatio):
@@ -177,12 +177,12 @@ class Model:
     def exchangeable(self) -> bool:
         """Whether all states may be renamed without a change of the posterior: a start that is given, or a value that
         is known, tells them apart."""
-        return len(self.alike) == 1
+        return len(self.exchangeable_groups) == 1
 
     @functools.cached_property
-    def alike(self) -> list[IntArray]:
+    def exchangeable_groups(self) -> list[IntArray]:
         """Groups of states that may be renamed among each other without a change of the posterior."""
-        return self.known.alike(self.start)
+        return self.fixed_values.exchangeable_groups(self.start)
 
     @functools.cached_property
     def as_logs(self) -> BoolArray:
@@ -241,9 +241,9 @@ class Model:
         check_transition(P)
         if len(P) != self.n_states:
             raise ValueError(f"transition is {len(P)} x {len(P)} and the model has {self.n_states} states.")
-        P = self.known.in_rows(P / P.sum(1, keepdims=True))
+        P = self.fixed_values.in_rows(P / P.sum(1, keepdims=True))
         values = np.array(_numbers(phi, "phi"))
-        values = self.known.in_phi(values) if values.shape == self.known.phi.shape else values
+        values = self.fixed_values.in_phi(values) if values.shape == self.fixed_values.phi.shape else values
         return self.check_parameters(Parameters(values, P, self._start(P)))
 
     def check_parameters(self, parameters: Parameters) -> Parameters:
@@ -285,7 +285,7 @@ class Model:
     def pack_all(self, phi: Array, transition: Array) -> Array:
         """theta (..., d) of many points at once, ``phi`` (..., K, P) and ``transition`` (..., K, K)."""
         values = np.swapaxes(np.where(self.as_logs, np.log(np.where(self.as_logs, phi, 1.0)), phi), -1, -2)
-        happens = np.where(self.known.allowed, transition, 1.0)  # what never happens is no part of theta
+        happens = np.where(self.fixed_values.allowed, transition, 1.0)  # what never happens is no part of theta
         flat = values.reshape(*values.shape[:-2], phi.shape[-1] * phi.shape[-2])
         every = [flat, self.coordinates.pack(happens)]
         return np.concatenate(every, axis=-1)[..., self.free]
@@ -347,7 +347,7 @@ class Model:
     @property
     def pinned_priors(self) -> tuple[Prior, ...]:
         """The priors of the family's parameters, with the values that are known."""
-        values = zip(self.priors.emission, self.known.phi.T, strict=True)
+        values = zip(self.priors.emission, self.fixed_values.phi.T, strict=True)
         return tuple(prior if np.isnan(v).all() else Pinned(prior, v) for prior, v in values)
 
     @functools.cached_property
@@ -363,7 +363,9 @@ class Model:
                 row[2] += 1.0
         return table
 
-    def pull(self, theta: Array, scores: Array, pairs: Array, first: Array | None = None) -> Array:
+    def gradient_from_expectations(
+        self, theta: Array, scores: Array, pairs: Array, first: Array | None = None
+    ) -> Array:
         """Gradient (..., d) of the log likelihood in theta from its expectations (Fisher's identity).
 
         ``scores`` (..., K, P) in the family's own parameters, ``pairs`` (..., K, K) expected transitions, ``first``
@@ -373,10 +375,13 @@ class Model:
         slopes = np.swapaxes(scores * np.where(self.as_logs, phi, 1.0), -1, -2)
         rows = pairs - transition * pairs.sum(-1, keepdims=True)
         if self.start is None and first is not None:
-            each = np.array([stationary_pull(transition, one) for one in np.eye(self.n_states)])
+            each = np.array([stationary_slope(transition, one) for one in np.eye(self.n_states)])
             rows = rows + np.tensordot(first, each, 1)
         flat = slopes.reshape(*slopes.shape[:-2], -1)
-        every = [flat, self.coordinates.pull(self.spread(theta)[slopes.shape[-2] * slopes.shape[-1] :], rows)]
+        every = [
+            flat,
+            self.coordinates.gradient_from_logits(self.spread(theta)[slopes.shape[-2] * slopes.shape[-1] :], rows),
+        ]
         return np.concatenate(every, axis=-1)[..., self.free]
 
 
@@ -456,9 +461,9 @@ def no_priors(family: Family) -> Priors:
 
 
 # ---------------------------------------------------------------- small doors
-def check_law(law: npt.ArrayLike, K: int) -> Array:
+def check_distribution(distribution: npt.ArrayLike, K: int) -> Array:
     """A probability vector of K entries, or an error."""
-    values = _numbers(law, "start")
+    values = _numbers(distribution, "start")
     if values.shape != (K,):
         raise ValueError(f"start has shape {values.shape}; it must have one probability for each of the {K} states.")
     if not np.isfinite(values).all() or (values < 0).any() or abs(values.sum() - 1) > 1e-6:

@@ -211,11 +211,11 @@ def draw_mean(rng: np.random.Generator, total: Array, weight: Array, s2: Array, 
     r"""A draw of each mean given its observations: Gaussian around ``best_mean`` with variance
     :math:`1 / (\sum w / s^2 + 1 / v_0)`.
     """
-    law = bare(prior)
-    check_conjugate(law, Normal, "Gibbs sampling", "use langevin")
-    precision = weight / s2 + (1 / law.variance if isinstance(law, Normal) else 0.0)
+    distribution = bare(prior)
+    check_conjugate(distribution, Normal, "Gibbs sampling", "use langevin")
+    precision = weight / s2 + (1 / distribution.variance if isinstance(distribution, Normal) else 0.0)
     _proper(precision, "mean")
-    drawn = best_mean(total, weight, s2, law) + rng.standard_normal(len(precision)) / np.sqrt(precision)
+    drawn = best_mean(total, weight, s2, distribution) + rng.standard_normal(len(precision)) / np.sqrt(precision)
     return pinned(drawn, prior)
 
 

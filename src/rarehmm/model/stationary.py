@@ -42,14 +42,14 @@ def stationary(transition: Array) -> Array:
     array([0.9, 0.1])
     """
     if (transition > 0).all():
-        return _irreducible_law(transition)
+        return _irreducible(transition)
     if transition.ndim > 2:
         return np.array([stationary(P) for P in transition])
-    law = np.zeros(len(transition))
+    distribution = np.zeros(len(transition))
     classes = closed_classes(transition)
     for members in classes:
-        law[members] = _irreducible_law(transition[np.ix_(members, members)]) / len(classes)
-    return law
+        distribution[members] = _irreducible(transition[np.ix_(members, members)]) / len(classes)
+    return distribution
 
 
 def closed_classes(transition: Array) -> list[IntArray]:
@@ -65,12 +65,12 @@ def closed_classes(transition: Array) -> list[IntArray]:
     return [np.nonzero(row)[0] for row in np.unique(both[closed], axis=0)]
 
 
-def _irreducible_law(transition: Array) -> Array:
+def _irreducible(transition: Array) -> Array:
     left, _ = _eliminated(transition, np.zeros(transition.shape[:-1]))
-    law = np.ones(transition.shape[:-1])
+    distribution = np.ones(transition.shape[:-1])
     for n in range(1, transition.shape[-1]):
-        law[..., n] = (law[..., :n] * left[..., :n, n]).sum(-1)
-    return np.asarray(law / law.sum(-1, keepdims=True))
+        distribution[..., n] = (distribution[..., :n] * left[..., :n, n]).sum(-1)
+    return np.asarray(distribution / distribution.sum(-1, keepdims=True))
 
 
 def _eliminated(transition: Array, right: Array) -> tuple[Array, Array]:
@@ -83,7 +83,7 @@ def _eliminated(transition: Array, right: Array) -> tuple[Array, Array]:
     return left, right
 
 
-def stationary_pull(transition: Array, first: Array) -> Array:
+def stationary_slope(transition: Array, first: Array) -> Array:
     r"""Slope of :math:`\sum_k c_k \log \pi_k(P)` in the logits of the rows, as a matrix (K, K).
 
     With :math:`w_k = c_k / \pi_k`, from :math:`d\pi = \pi\, dP\, Z`: the entry jk is
@@ -94,13 +94,13 @@ def stationary_pull(transition: Array, first: Array) -> Array:
     (probabilities of 1e-14 and less) digits cancel in the last step, and this bound is all that is kept.
     """
     K = len(transition)
-    if len(closed_classes(transition)) != 1 or (law := stationary(transition)).min() <= 0:
+    if len(closed_classes(transition)) != 1 or (distribution := stationary(transition)).min() <= 0:
         return np.zeros((K, K))
-    weight = first / law
+    weight = first / distribution
     left, right = _eliminated(transition, weight - first.sum())
     u = np.zeros(K)
     for n in range(1, K):
         u[n] = (right[n] + left[n, :n] @ u[:n]) / left[n, :n].sum()
-    slope = law[:, None] * transition * (u - u[:, None] + (weight - first.sum())[:, None])
+    slope = distribution[:, None] * transition * (u - u[:, None] + (weight - first.sum())[:, None])
     bound = 2 * np.abs(first).sum()
     return np.asarray(np.clip(slope, -bound, bound))

@@ -24,7 +24,7 @@ class Settings(NamedTuple):
 
     quick: bool
     data: Path
-    watch: Callable[[int, int], None]
+    on_progress: Callable[[int, int], None]
 
 
 class Table(NamedTuple):

@@ -96,12 +96,12 @@ def chain(
     epsilon: float,
     *,
     thin: int = 1,
-    watch: Callable[[int, int], None] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Array:
     """The paper's sampler: draws (chains, steps // thin, d); NaN after a divergence, which is part of what it finds."""
     try:
         rng, sampler = np.random.default_rng(seed), ExpandedMeanSgld(2 * epsilon)
-        return run(rng, sampler, model, pool, start, steps, thin=thin, watch=watch)
+        return run(rng, sampler, model, pool, start, steps, thin=thin, on_progress=on_progress)
     except DivergedError as error:
         return error.draws
 
@@ -114,14 +114,14 @@ def kept(draws: Array) -> Array:
 class Parts:
     """Splits a ``watch`` among the parts of an experiment: each reports its own done and total."""
 
-    def __init__(self, watch: Callable[[int, int], None], count: int) -> None:
-        self.watch, self.count, self.number = watch, count, 0
+    def __init__(self, on_progress: Callable[[int, int], None], count: int) -> None:
+        self.on_progress, self.count, self.number = on_progress, count, 0
 
     def next(self) -> Callable[[int, int], None]:
         """The ``watch`` of the next part."""
         before = self.number
         self.number += 1
-        return lambda done, total: self.watch(int(1000 * (before + done / max(total, 1))), 1000 * self.count)
+        return lambda done, total: self.on_progress(int(1000 * (before + done / max(total, 1))), 1000 * self.count)
 
 
 def figure(columns: int, rows: int = 1, width: float = 4.2, height: float = 3.2) -> tuple[Any, list[Any]]:

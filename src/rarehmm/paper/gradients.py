@@ -43,7 +43,7 @@ def reproduce(settings: Settings) -> Outcome:
             for number in range(sets):
                 found[number] = one_set(rng, T, half_width)
                 done += 1
-                settings.watch(done, 2 * sets * len(lengths))
+                settings.on_progress(done, 2 * sets * len(lengths))
             numbers[f"L = {half_width}, T = {T}"] = found
             tables.append(table(half_width, T, found))
     remarks = [

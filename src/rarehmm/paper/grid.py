@@ -18,7 +18,7 @@ def tuning(settings: Settings, study: Study, paper: PaperTable, claim: float) ->
     trained = {cell[:2]: training(study, *cell[:2]) for cell in cells}
     estimate = trained[cells[0][:2]].estimate
     epsilons, (steps, count) = both_steps(study, estimate), iterations(settings)
-    parts, found = Parts(settings.watch, 2 * len(epsilons) * len(cells)), {}
+    parts, found = Parts(settings.on_progress, 2 * len(epsilons) * len(cells)), {}
     for epsilon in epsilons:
         for cell in cells:
             t = trained[cell[:2]]

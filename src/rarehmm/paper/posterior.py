@@ -27,7 +27,8 @@ from rarehmm.paper.common import (
 from rarehmm.plots import COLOURS
 from rarehmm.posterior.posterior import in_order
 from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
-from rarehmm.sampling.exact import gibbs, langevin
+from rarehmm.sampling.gibbs import gibbs
+from rarehmm.sampling.langevin import langevin
 from rarehmm.windows.pool import Pool
 from rarehmm.windows.windows import Windows
 
@@ -58,31 +59,33 @@ def reproduce(settings: Settings) -> Outcome:
     T, burn, draws, full_burn, full, exact_burn, exact = QUICK if settings.quick else FULL
     rng = np.random.default_rng(45)
     data, model = simulated(rng, SINGLE_RARE, [-20.0, 0.0, 20.0], T), paper_model(3)
-    series, parts = data.train, Parts(settings.watch, 6)
+    series, parts = data.train, Parts(settings.on_progress, 6)
     windows = Windows(series, HALF_WIDTH, BUFFER)
     made, estimate = designs(model, series, windows)
     start, means, seconds = model.pack(estimate), {}, {}
 
     def timed(name: str, sample: Any, skip: int) -> None:
-        watch, begin = parts.next(), time.perf_counter()
-        means[name] = in_order(model, kept(sample(watch))[skip:]).phi[:, :, 0]  # (n, K)
+        on_progress, begin = parts.next(), time.perf_counter()
+        means[name] = in_order(model, kept(sample(on_progress))[skip:]).phi[:, :, 0]  # (n, K)
         seconds[name] = time.perf_counter() - begin
 
     for name, key in ((TASS, "targeted"), (PRINTED, "printed"), (UNIFORM, "uniform")):
         pool = Pool(model, series, windows, made[key], WINDOWS, separate=True)
-        timed(name, lambda w, p=pool: chain(1, model, p, start, burn + draws, EPSILON, watch=w)[0], burn)
+        timed(name, lambda w, p=pool: chain(1, model, p, start, burn + draws, EPSILON, on_progress=w)[0], burn)
     sampler, total = ExpandedMeanSgld(2e-5), full_burn + full
     timed(
         LANGEVIN,
-        lambda w: langevin(rng, sampler, model, series, estimate, total, watch=lambda n: w(n + 1, total)),
+        lambda w: langevin(rng, sampler, model, series, estimate, total, on_progress=lambda n: w(n + 1, total)),
         full_burn,
     )
     total = exact_burn + exact
-    timed(GIBBS, lambda w: gibbs(rng, model, series, estimate, total, watch=lambda n: w(n + 1, total)), exact_burn)
-    begin, watch = time.perf_counter(), parts.next()
+    timed(
+        GIBBS, lambda w: gibbs(rng, model, series, estimate, total, on_progress=lambda n: w(n + 1, total)), exact_burn
+    )
+    begin, on_progress = time.perf_counter(), parts.next()
     normal = variational_bayes(series, estimate)  # (K, 2)
     seconds[VARIATIONAL] = time.perf_counter() - begin
-    watch(1, 1)
+    on_progress(1, 1)
     summary = {name: np.array([m.mean(0), m.std(0)]).T if len(m) > 1 else np.full((3, 2), np.nan)
                for name, m in means.items()} | {VARIATIONAL: normal}  # fmt: skip
     gold = summary[GIBBS]

@@ -42,7 +42,7 @@ def reproduce(settings: Settings) -> Outcome:
     for i, B in enumerate(BUFFERS):
         total = window_gradients(model, theta, series, Windows(series, 2, B)).sum(0)
         bias[i] = np.linalg.norm(total - exact) / np.linalg.norm(exact)
-        settings.watch(i + 1, len(BUFFERS) + len(HALF_WIDTHS) + len(SIZES))
+        settings.on_progress(i + 1, len(BUFFERS) + len(HALF_WIDTHS) + len(SIZES))
     rho = math.exp(slope(np.array(BUFFERS[1:6]), np.log(bias[1:6])))
     gap = float(np.sort(np.abs(np.linalg.eigvals(model.unpack(theta).transition)))[0])
 
@@ -50,7 +50,7 @@ def reproduce(settings: Settings) -> Outcome:
     for i, L in enumerate(HALF_WIDTHS):
         windows = Windows(series, L, 20)
         error[i] = errors(model, theta, series, windows, repeats) / np.linalg.norm(exact)
-        settings.watch(len(BUFFERS) + i + 1, len(BUFFERS) + len(HALF_WIDTHS) + len(SIZES))
+        settings.on_progress(len(BUFFERS) + i + 1, len(BUFFERS) + len(HALF_WIDTHS) + len(SIZES))
     length = slope(np.log(HALF_WIDTHS), 2 * np.log(error[:, 0]))
 
     seconds = np.empty((len(SIZES), 2, 2))  # S; L; B
@@ -58,7 +58,7 @@ def reproduce(settings: Settings) -> Outcome:
         for j, L in enumerate((2, 12)):
             for k, B in enumerate((5, 20)):
                 seconds[i, j, k] = cost(model, theta, series, Windows(series, L, B), S)
-        settings.watch(len(BUFFERS) + len(HALF_WIDTHS) + i + 1, len(BUFFERS) + len(HALF_WIDTHS) + len(SIZES))
+        settings.on_progress(len(BUFFERS) + len(HALF_WIDTHS) + i + 1, len(BUFFERS) + len(HALF_WIDTHS) + len(SIZES))
     tables = [
         Table(
             f"T = {T:,}, two states one standard deviation apart, L = 2: error of the sum of all window gradients, "

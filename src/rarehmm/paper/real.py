@@ -119,11 +119,11 @@ def both_steps(study: Study, estimate: Parameters) -> tuple[float, float]:
 
 
 def sample(
-    study: Study, t: Training, design: str, size: int, starts: Array, steps: int, epsilon: float, watch: Any
+    study: Study, t: Training, design: str, size: int, starts: Array, steps: int, epsilon: float, on_progress: Any
 ) -> Chains:
     """Chains with ``size`` windows for every component of theta."""
     pool = Pool(t.model, study.train, t.windows, t.designs[design], size, separate=True)
-    draws = chain(5, t.model, pool, starts, steps, epsilon, thin=steps // KEPT, watch=watch)
+    draws = chain(5, t.model, pool, starts, steps, epsilon, thin=steps // KEPT, on_progress=on_progress)
     ordered, none = [in_order(t.model, kept(one)) for one in draws], np.empty((0, len(study.held)))
     logs = {
         name: [measure(t.model, one, study.held) if len(one.phi) else none for one in ordered]
@@ -153,7 +153,7 @@ def compare(settings: Settings, study: Study, cell: Cell, paper: dict[str, float
     epsilons = both_steps(study, t.estimate)
     top = climb(t.model, study.train, t.estimate, steps=climbs, tolerance=1.0)
     starts = np.tile(t.model.pack(t.estimate), (count, 1)), random_starts(rng, t.model, count)
-    parts, arms = Parts(settings.watch, 4 * len(NAMES)), {}
+    parts, arms = Parts(settings.on_progress, 4 * len(NAMES)), {}
     for epsilon in epsilons:
         for design in NAMES:
             near, wild = (sample(study, t, design, size, s, steps, epsilon, parts.next()) for s in starts)

@@ -50,7 +50,7 @@ def reproduce(settings: Settings) -> Outcome:
     cells = [cell for _ in range(repeats) for cell in np.ndindex(*seconds.shape[:3])]
     for number, (i, j, k) in enumerate(cells):
         seconds[i, j, k] = np.minimum(seconds[i, j, k], once(model, series[: lengths[i]], steps[j], bool(k)))
-        settings.watch(number + 1, len(cells))
+        settings.on_progress(number + 1, len(cells))
     each = 1e6 * seconds[..., 1] / np.array(steps)[:, None]  # microseconds an iteration
     rows: list[list[Any]] = []
     for i, T in enumerate(lengths):

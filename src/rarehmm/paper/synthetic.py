@@ -90,11 +90,11 @@ def compare(settings: Settings, case: Case) -> Comparison:
     held = [rng.choice(data.test[data.test_states == k], HELD, replace=False) for k in case.watched]
     truth = Draws(data.truth.phi[None], data.truth.transition[None])
     exact = [held_out(state_densities(model, truth, y, k)) for y, k in zip(held, case.watched, strict=True)]
-    parts = Parts(settings.watch, 2 * len(pools))
+    parts = Parts(settings.on_progress, 2 * len(pools))
     wild, near, density, rows = {}, {}, {}, []
     for name, pool in pools.items():
-        wild[name] = chain(1, model, pool, starts, steps, epsilon, thin=steps // KEPT, watch=parts.next())
-        draws = chain(2, model, pool, clustered, early, epsilon, thin=early // KEPT, watch=parts.next())
+        wild[name] = chain(1, model, pool, starts, steps, epsilon, thin=steps // KEPT, on_progress=parts.next())
+        draws = chain(2, model, pool, clustered, early, epsilon, thin=early // KEPT, on_progress=parts.next())
         near[name] = kept(draws[0])
         soon = wild[name][:, : KEPT * early // steps]
         ordered = in_order(model, near[name])
@@ -115,9 +115,9 @@ def compare(settings: Settings, case: Case) -> Comparison:
         ["design", f"found, {early:,}", f"found, {steps:,}", *each],
         rows,
     )
-    law = stationary(case.transition)
+    distribution = stationary(case.transition)
     distance = max(abs(case.means[k]) for k in case.watched)
-    needed = (distance - 1) ** 2 / (2 * epsilon * T * min(law[k] for k in case.watched))
+    needed = (distance - 1) ** 2 / (2 * epsilon * T * min(distribution[k] for k in case.watched))
     return Comparison(data, model, made, wild, near, density, exact, table, early, steps, needed)
 
 

@@ -198,7 +198,7 @@ class Posterior:
             "fixed": {name: as_list(np.asarray(values, dtype=float)) for name, values in (model.fixed or {}).items()},
             "method": self.method,
             "why": self.why,
-            "checks": [[c.name, float(c.value), bool(c.good), c.words, c.note] for c in self.checks],
+            "checks": [[c.name, float(c.value), bool(c.passed), c.message, c.note] for c in self.checks],
         }
 
     def save(self, path: str | pathlib.Path) -> None:
@@ -219,24 +219,24 @@ class Posterior:
             raise FileNotFoundError(f"{path} is not there.")
         try:
             about, arrays = read_posterior(path)
-            told = json.loads(about)
-            version = int(told["format"])
+            given = json.loads(about)
+            version = int(given["format"])
         except Exception as error:
             raise ValueError(f"{path} is not a posterior that rarehmm saved, or is damaged ({said(error)}).") from None
         if version > FORMAT:
             raise ValueError(f"{path} has format {version}; this version of rarehmm reads up to {FORMAT}. Update it.")
         try:
             if family is None:
-                family = restored(told["family"], {**families(), "product": Product}, most=len(arrays))
-            emission = tuple(restored(p, vars(all_priors)) for p in told["priors"])
-            start = None if told["start"] is None else np.array(told["start"])
-            priors = Priors(emission, all_priors.Dirichlet(told["concentration"]))
-            model = Model(family, len(arrays["state"]), priors, start, fixed=told.get("fixed") or None)
+                family = restored(given["family"], {**families(), "product": Product}, most=len(arrays))
+            emission = tuple(restored(p, vars(all_priors)) for p in given["priors"])
+            start = None if given["start"] is None else np.array(given["start"])
+            priors = Priors(emission, all_priors.Dirichlet(given["concentration"]))
+            model = Model(family, len(arrays["state"]), priors, start, fixed=given.get("fixed") or None)
             phi = np.stack([arrays[p.name] for p in family.parameters], axis=-1)
             transition = arrays["transition"]
             check_draws(family, phi, transition)
-            checks = [Check(str(c[0]), float(c[1]), c[2] is True, *map(str, c[3:])) for c in told["checks"]]
-            return cls(model, phi, transition, str(told["method"]), [str(why) for why in told["why"]], checks)
+            checks = [Check(str(c[0]), float(c[1]), c[2] is True, *map(str, c[3:])) for c in given["checks"]]
+            return cls(model, phi, transition, str(given["method"]), [str(why) for why in given["why"]], checks)
         except DAMAGE as error:
             raise ValueError(f"{path} is damaged, or of a family that is not known here ({said(error)}).") from None
 
@@ -266,10 +266,10 @@ def described(thing: Any) -> list[Any]:
     return [type(thing).__name__, *(float(v) if isinstance(v, float | np.floating) else v for v in thing)]
 
 
-def restored(told: list[Any], known: dict[str, Any], most: float = math.inf) -> Any:
+def restored(given: list[Any], known: dict[str, Any], most: float = math.inf) -> Any:
     """The family or prior that was described, out of known classes; of families with a size, which have as many
     parameters at least, those with ``most`` of these."""
-    name, *settings = told
+    name, *settings = given
     settings = [(s[0], restored(s[1], known, most)) if isinstance(s, list) else s for s in settings]
     classes = {c.__name__: c for c in known.values() if isinstance(c, type) and issubclass(c, tuple)}
     if name not in classes:

@@ -44,34 +44,40 @@ class Stream(NamedTuple):
     """Where a stream stands: ``law`` (Z, K), the law of its present state under each of Z points, and the number of
     observations seen; None before the first."""
 
-    law: Array | None = None
+    distribution: Array | None = None
     seen: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data, for JSON."""
-        return {"law": None if self.law is None else self.law.tolist(), "seen": self.seen}
+        return {"distribution": None if self.distribution is None else self.distribution.tolist(), "seen": self.seen}
 
     @classmethod
-    def from_dict(cls, told: dict[str, Any]) -> "Stream":
+    def from_dict(cls, given: dict[str, Any]) -> "Stream":
         """The stream that was kept with ``to_dict``."""
         try:
-            law = None if told["law"] is None else np.array(told["law"], dtype=float)
-            seen = check_whole("seen", told["seen"], 0)
+            kept = given["distribution" if "distribution" in given else "law"]  # its name in version 0.1
+            distribution = None if kept is None else np.array(kept, dtype=float)
+            seen = check_whole("seen", given["seen"], 0)
         except (LookupError, OverflowError, TypeError, ValueError) as error:
             raise ValueError(f"this is no stream that was kept ({error}); begin a new one with None.") from None
-        good = law is None or (law.ndim == 2 and law.size > 0 and (law >= 0).all() and np.allclose(law.sum(1), 1))
+        good = distribution is None or (
+            distribution.ndim == 2
+            and distribution.size > 0
+            and (distribution >= 0).all()
+            and np.allclose(distribution.sum(1), 1)
+        )
         if not good:
             raise ValueError(
                 "this is no stream that was kept: its laws are no probabilities; begin a new one with None."
             )
-        return cls(law, seen)
+        return cls(distribution, seen)
 
     @property
     def probability(self) -> Array:
         """Of each state now (K,), averaged over points."""
-        if self.law is None:
+        if self.distribution is None:
             raise ValueError("the stream has seen no observation yet.")
-        return np.asarray(self.law.mean(0))
+        return np.asarray(self.distribution.mean(0))
 
 
 class Ready(NamedTuple):
@@ -98,23 +104,26 @@ def update(ready: Ready, stream: Stream, y: npt.ArrayLike) -> Stream:
     row = np.atleast_1d(np.asarray(y, dtype=float))
     if row.shape != (columns(ready.family),):
         raise ValueError(f"y has shape {np.shape(y)}; one observation of {columns(ready.family)} columns is needed.")
-    if stream.law is not None and stream.law.shape != ready.start.shape:
+    if stream.distribution is not None and stream.distribution.shape != ready.start.shape:
         raise ValueError(
-            f"the stream has shape {stream.law.shape}, this fit {ready.start.shape}: it is of another one."
+            f"the stream has shape {stream.distribution.shape}, this fit {ready.start.shape}: it is of another one."
         )
-    prior = ready.start if stream.law is None else np.einsum("zj,zjk->zk", stream.law, ready.transition)
+    prior = (
+        ready.start if stream.distribution is None else np.einsum("zj,zjk->zk", stream.distribution, ready.transition)
+    )
     if not there(ready.family, row[None])[0]:
         return Stream(prior, stream.seen + 1)
     for value, domain in zip(row, domains(ready.family), strict=True):
         if abs(value) > LARGEST or not (domain.valid(value) or np.isnan(value)):
             raise ValueError(
-                f"observation {stream.seen + 1} is {value:g}; {domain.words} up to {LARGEST:g} are needed, NaN in gaps."
+                f"observation {stream.seen + 1} is {value:g}; {domain.message} up to {LARGEST:g} are needed, NaN in "
+                "gaps."
             )
     seen: Any = row[0] if len(row) == 1 else tuple(row)
     with np.errstate(divide="ignore"):
         logs = np.log(prior) + log_density(ready.family, seen, ready.constants)
-    law = np.exp(logs - logs.max(1, keepdims=True))
-    return Stream(law / law.sum(1, keepdims=True), stream.seen + 1)
+    distribution = np.exp(logs - logs.max(1, keepdims=True))
+    return Stream(distribution / distribution.sum(1, keepdims=True), stream.seen + 1)
 
 
 # ---------------------------------------------------------------- what comes next
@@ -134,7 +143,7 @@ def forecast(
     rng: np.random.Generator,
     model: Model,
     points: list[Parameters],
-    law: Array,
+    distribution: Array,
     horizon: int,
     rare: IntArray,
     *,
@@ -147,7 +156,7 @@ def forecast(
     steps = np.stack([point.transition for point in points])  # (Z, K, K)
     common = ~np.isin(np.arange(model.n_states), rare)
     states, event = np.empty((horizon, model.n_states)), np.empty((len(points), horizon))
-    ahead = spared = law[:, None]
+    ahead = spared = distribution[:, None]
     for h in range(horizon):
         ahead, spared = ahead @ steps, np.where(common, spared @ steps, 0.0)  # anywhere; no rare state so far
         states[h], event[:, h] = ahead[:, 0].mean(0), 1 - spared[:, 0].sum(1)
@@ -155,7 +164,7 @@ def forecast(
     each = []
     for n in range(size):
         z = n % len(points)
-        now = int(rng.choice(model.n_states, p=law[z] / law[z].sum()))
+        now = int(rng.choice(model.n_states, p=distribution[z] / distribution[z].sum()))
         each.append(simulate(rng, model, points[z], horizon, now)[0])
     return Forecast(states, event.mean(0), low, high, np.array(each))
 
@@ -187,8 +196,8 @@ def sequence_densities(model: Model, draws: Draws, y: Array) -> Array:
     draws, y = several(draws), np.atleast_2d(np.asarray(y, dtype=float))
     _, m = y.shape
     K = draws.transition.shape[-1]
-    law = np.array([stationary(P) if model.start is None else model.start for P in draws.transition])  # (Z, K)
-    prediction = np.broadcast_to(law[:, None], (len(law), len(y), K))
+    distribution = np.array([stationary(P) if model.start is None else model.start for P in draws.transition])  # (Z, K)
+    prediction = np.broadcast_to(distribution[:, None], (len(distribution), len(y), K))
     total = np.zeros(prediction.shape[:2])
     for t in range(m):
         logs = np.stack([state_densities(model, draws, y[:, t], k) for k in range(K)], axis=-1)  # (Z, n, K)

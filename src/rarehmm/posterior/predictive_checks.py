@@ -17,7 +17,7 @@ LONG = 1_000_000  # of a longer series, evenly spaced pieces are looked at
 FAR = 4.0  # standard deviations of the replicas
 
 
-def replica(rng: np.random.Generator, model: Model, point: Parameters, bounds: IntArray, missing: Array) -> Array:
+def replicate(rng: np.random.Generator, model: Model, point: Parameters, bounds: IntArray, missing: Array) -> Array:
     """A series (T, D) like one with the given bounds of sequences and missing observations (T, D)."""
     parts = [simulate(rng, model, point, int(n))[0].reshape(int(n), -1) for n in np.diff(bounds)]
     return np.where(missing, np.nan, np.concatenate(parts))
@@ -45,7 +45,7 @@ def measured(y: Array, bounds: IntArray, level: float) -> dict[str, float]:
     }
 
 
-def check_replicas(
+def check_predictive(
     rng: np.random.Generator, model: Model, points: list[Parameters], series: Series, count: int = 50
 ) -> list[Check]:
     """A check for each thing that is measured, in each column that is not all missing: how many standard deviations of
@@ -58,7 +58,7 @@ def check_replicas(
     seen = [measured(column, bounds, level) for column, level in zip(y[:, there].T, levels, strict=True)]
     drawn: list[list[dict[str, float]]] = [[] for _ in levels]
     for number in range(count):
-        copy = replica(rng, model, points[number % len(points)], bounds, missing)
+        copy = replicate(rng, model, points[number % len(points)], bounds, missing)
         for found, column, level in zip(drawn, copy[:, there].T, levels, strict=True):
             found.append(measured(column, bounds, level))
     checks = []
@@ -68,10 +68,10 @@ def check_replicas(
     return checks
 
 
-def compared(name: str, value: float, replicas: list[float]) -> Check:
-    low, high, mean = min(replicas), max(replicas), float(np.mean(replicas))
-    unit = max(float(np.std(replicas)), 1e-9 * max(abs(mean), abs(value)))
+def compared(name: str, value: float, replicates: list[float]) -> Check:
+    low, high, mean = min(replicates), max(replicates), float(np.mean(replicates))
+    unit = max(float(np.std(replicates)), 1e-9 * max(abs(mean), abs(value)))
     away = (value - mean) / unit if unit > 0 else 0.0
     good = low <= value <= high or abs(away) < FAR
-    words = f"standard deviations away: {value:.4g}, where series of the model have {low:.4g} to {high:.4g}"
-    return Check(name, float(away), good, words)
+    message = f"standard deviations away: {value:.4g}, where series of the model have {low:.4g} to {high:.4g}"
+    return Check(name, float(away), good, message)

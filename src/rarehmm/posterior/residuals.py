@@ -120,13 +120,13 @@ class Fit(NamedTuple):
     seen: str = ""
 
     @property
-    def good(self) -> bool:
-        return all(c.good for c in self.checks)
+    def passed(self) -> bool:
+        return all(c.passed for c in self.checks)
 
     def __str__(self) -> str:
-        bad = [f"{c.name} {c.value:.3g} ({c.words})" for c in self.checks if not c.good]
-        words = "The model fits the series." if not bad else f"The model does not fit the series: {'; '.join(bad)}."
-        return f"{words} {self.seen}".rstrip()
+        bad = [f"{c.name} {c.value:.3g} ({c.message})" for c in self.checks if not c.passed]
+        message = "The model fits the series." if not bad else f"The model does not fit the series: {'; '.join(bad)}."
+        return f"{message} {self.seen}".rstrip()
 
     def describe(self) -> str:
         """All checks in a table, and the whole in a sentence."""

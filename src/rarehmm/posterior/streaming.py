@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rarehmm.common.arrays import Array
-from rarehmm.common.progress import Watch, silent
+from rarehmm.common.progress import OnProgress, silent
 from rarehmm.common.writing import whole_folder, written_npy
 from rarehmm.data.series import STRETCH, Series
 from rarehmm.data.sources.checks import library
@@ -36,17 +36,20 @@ def stretches_of_probabilities(
     *,
     causal: bool = False,
     threads: int | None = None,
-    watch: Watch = silent,
+    on_progress: OnProgress = silent,
 ) -> Stretches:
     """Stretches [first, last) and the probabilities (last - first, K) of the states in them, averaged over points:
     given the whole series, or (``causal``) given the past and the present."""
     function, T, size = filter_states if causal else smooth, len(series), rows_of_stretch(model.n_states)
-    laws: list[Array | None] = [None] * len(points)  # of the state before a stretch, where a sequence goes on
+    distributions: list[Array | None] = [None] * len(points)  # of the state before a stretch, where a sequence goes on
     for low in range(0, T, size):
         last = high = min(T, low + size)
         after: list[Array | None] = [None] * len(points)
         if high not in series.bounds:
-            known = [law_after(model, *one, series, low, high, threads) for one in zip(points, laws, strict=True)]
+            known = [
+                distribution_after(model, *one, series, low, high, threads)
+                for one in zip(points, distributions, strict=True)
+            ]
             after = [*known]
             if not causal:
                 last = max(reach(model, *one, series, high) for one in zip(points, known, strict=True))
@@ -54,21 +57,21 @@ def stretches_of_probabilities(
         total = np.zeros((high - low, model.n_states))
         for first, end in pairwise(sorted({low, min(join, last), last})):
             part = series.part(first, end)
-            for point, law in zip(points, laws, strict=True):
-                begun = going_on(point, law if first == low else None)
+            for point, distribution in zip(points, distributions, strict=True):
+                begun = going_on(point, distribution if first == low else None)
                 total[first - low : end - low] += function(model, begun, part, threads=threads)[: high - first]
-        watch("probabilities", high, T)
+        on_progress("probabilities", high, T)
         yield low, high, total / len(points)
-        laws = after
+        distributions = after
 
 
-def last_law(model: Model, point: Parameters, series: Series, *, threads: int | None = None) -> Array:
+def last_distribution(model: Model, point: Parameters, series: Series, *, threads: int | None = None) -> Array:
     """Law (K,) of the last state of a series given all of it."""
-    law, T, size = None, len(series), rows_of_stretch(model.n_states)
+    distribution, T, size = None, len(series), rows_of_stretch(model.n_states)
     for low in range(int(series.bounds[-2]), T, size):
-        law = law_after(model, point, law, series, low, min(T, low + size), threads)
-    assert law is not None
-    return law
+        distribution = distribution_after(model, point, distribution, series, low, min(T, low + size), threads)
+    assert distribution is not None
+    return distribution
 
 
 def rows_of_stretch(K: int) -> int:
@@ -76,13 +79,19 @@ def rows_of_stretch(K: int) -> int:
 
 
 # ---------------------------------------------------------------- what a stretch must know of the rest
-def going_on(point: Parameters, law: Array | None) -> Parameters:
+def going_on(point: Parameters, distribution: Array | None) -> Parameters:
     """Parameters of a sequence that goes on after a state with a law (K,), or begins (None)."""
-    return point if law is None else point._replace(start=law @ point.transition)
+    return point if distribution is None else point._replace(start=distribution @ point.transition)
 
 
-def law_after(
-    model: Model, point: Parameters, law: Array | None, series: Series, low: int, high: int, threads: int | None
+def distribution_after(
+    model: Model,
+    point: Parameters,
+    distribution: Array | None,
+    series: Series,
+    low: int,
+    high: int,
+    threads: int | None,
 ) -> Array:
     """Law (K,) of the state of row high - 1 given the rows up to it, from that of row low - 1; None: a sequence begins.
 
@@ -97,14 +106,14 @@ def law_after(
             ahead /= ahead.sum(1, keepdims=True)
         if (np.ptp(ahead, axis=0) <= TOLERANCE * ahead.max(0)).all():  # relative: a small mass may be all that counts
             return np.asarray(product[0] / product[0].sum())
-    begun = going_on(point, None if first == begin else law)
+    begun = going_on(point, None if first == begin else distribution)
     return np.asarray(filter_states(model, begun, series.part(first, high), threads=threads)[-1])
 
 
-def reach(model: Model, point: Parameters, law: Array, series: Series, high: int) -> int:
+def reach(model: Model, point: Parameters, distribution: Array, series: Series, high: int) -> int:
     """Where a halo from ``high`` on may end, if row high - 1 has the filtered law (K,)."""
     stop = int(series.bounds[np.searchsorted(series.bounds, high)])
-    product, last, size = np.diag(law), high, HALO
+    product, last, size = np.diag(distribution), high, HALO
     while last < stop:
         first, last, size = last, min(stop, last + size), min(8 * size, STRETCH)
         with np.errstate(invalid="ignore", divide="ignore"):

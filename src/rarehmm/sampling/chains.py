@@ -48,7 +48,7 @@ def run(
     mode: Mode | None = None,
     thin: int = 1,
     threads: int | None = None,
-    watch: Callable[[int, int], None] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     executor: Any = None,
 ) -> Array:
@@ -79,11 +79,11 @@ def run(
         saved.resume(states, draws, thin)
     lock, stop = threading.Lock(), threading.Event()
 
-    def told() -> None:
-        if watch:
-            watch(sum(s.done for s in states), steps * len(states))
+    def report() -> None:
+        if on_progress:
+            on_progress(sum(s.done for s in states), steps * len(states))
         if saved:
-            saved.write_now_and_then(states, draws)
+            saved.write_if_due(states, draws)
 
     def one(chain: int) -> None:
         state = states[chain]
@@ -91,7 +91,7 @@ def run(
         if away:
             found, state.diverged = away[chain].result()
             parts = iter(found)
-        follow(state, parts, draws[chain], thin, lock, stop, told)
+        follow(state, parts, draws[chain], thin, lock, stop, report)
 
     away = []
     if executor is not None and not saved:
@@ -125,7 +125,7 @@ def follow(
     thin: int,
     lock: threading.Lock,
     stop: threading.Event,
-    told: Callable[[], None],
+    report: Callable[[], None],
 ) -> None:
     """Keep every ``thin``-th of a chain's draws, part by part, and tell of each; until the end, or ``stop``."""
     for good, kept in parts:
@@ -134,7 +134,7 @@ def follow(
             stored = numbers % thin == 0
             draws[numbers[stored] // thin - 1] = kept[stored]
             state.commit(good)
-            told()
+            report()
         if stop.is_set():
             return
 
@@ -263,7 +263,7 @@ class Checkpoint:
             raise ValueError(f"checkpoint is {path}, but there is no folder {path.parent}; make it first.")
         self.path, self.described, self.last = path, described, time.monotonic()
 
-    def write_now_and_then(self, states: list[State], draws: Array) -> None:
+    def write_if_due(self, states: list[State], draws: Array) -> None:
         if time.monotonic() - self.last >= SECONDS:
             self.write(states, draws)
 

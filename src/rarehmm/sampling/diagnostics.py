@@ -9,8 +9,8 @@ from scipy.special import chdtri
 
 from rarehmm.common.arrays import Array
 from rarehmm.data.series import Series
-from rarehmm.exact.batched import Points
-from rarehmm.exact.block_sample import Drawn
+from rarehmm.exact.batched import BatchedLogPosterior
+from rarehmm.exact.block_sample import BlockSample
 from rarehmm.exact.passes import log_posterior
 from rarehmm.samplers.baoab import Baoab
 from rarehmm.sampling.arviz_adapter import effective_size, r_hat, tail_index
@@ -25,8 +25,8 @@ class Check(NamedTuple):
 
     name: str
     value: float
-    good: bool
-    words: str
+    passed: bool
+    message: str
     note: str = ""
 
 
@@ -82,8 +82,8 @@ def inflation(sampler: Baoab, noise: float) -> float:
     kick, drift = np.array([[1.0, 0.0], [-h, 1.0]]), np.array([[1.0, h / 2], [0.0, 1.0]])
     after = drift @ np.diag([1.0, c]) @ drift
     heat, shake = drift @ np.array([0.0, math.sqrt(1 - c * c)]), after @ np.array([0.0, h])
-    law = solve_discrete_lyapunov(after @ kick, np.outer(heat, heat) + noise * np.outer(shake, shake))
-    return float(law[0, 0] - 1)
+    distribution = solve_discrete_lyapunov(after @ kick, np.outer(heat, heat) + noise * np.outer(shake, shake))
+    return float(distribution[0, 0] - 1)
 
 
 def windows_needed(sampler: Baoab, noise_of_one: float, allowed: float = 0.1) -> int:
@@ -93,16 +93,16 @@ def windows_needed(sampler: Baoab, noise_of_one: float, allowed: float = 0.1) ->
 
 def check_noise(sampler: Baoab, noise_of_one: float, size: int) -> Check:
     excess = inflation(sampler, noise_of_one / size)
-    words = "excess of the variance from the noise of the gradient"
+    message = "excess of the variance from the noise of the gradient"
     good = excess <= 0.12
-    return Check("gradient noise", excess, good, words if good else f"{words}: use another method, such as 'auto'")
+    return Check("gradient noise", excess, good, message if good else f"{message}: use another method, such as 'auto'")
 
 
 def check_buffer(bias: float) -> Check:
-    words = "whitened gradient that the buffer leaves out" + (
+    message = "whitened gradient that the buffer leaves out" + (
         "" if bias < 0.05 else ": use another method, such as 'auto'"
     )
-    return Check("buffer bias", bias, bias < 0.05, words)
+    return Check("buffer bias", bias, bias < 0.05, message)
 
 
 # ---------------------------------------------------------------- importance weights
@@ -126,19 +126,19 @@ def check_states(mode: Mode, series: Series, threads: int | None = None) -> Chec
     """A state that no observation belongs to at the mode tells nothing but its prior; one that sits on an outlier, or
     that the data do not tell from another, is noted."""
     seen, counts = None, None
-    if isinstance(series, Drawn):
+    if isinstance(series, BlockSample):
         seen, counts = series, series.anchor.counts if series.anchor else None
     found = collapsed(mode.model, mode.model.unpack(mode.theta), series, seen, counts=counts, threads=threads)
     least = min(found, key=lambda r: r.observations)
     good = least.kind != "empty"
-    words = f"expected observations of state {least.state}, the smallest" + ("" if good else ": use fewer states")
-    note = "; ".join(f"state {r.state}: {r.words}" for r in found if r.kind in ("outlier", "twin"))
-    return Check("smallest state", least.observations, good, words, note)
+    message = f"expected observations of state {least.state}, the smallest" + ("" if good else ": use fewer states")
+    note = "; ".join(f"state {r.state}: {r.message}" for r in found if r.kind in ("outlier", "twin"))
+    return Check("smallest state", least.observations, good, message, note)
 
 
 # ---------------------------------------------------------------- blocks that stand for a long series
-def check_drawn(
-    rng: np.random.Generator, mode: Mode, drawn: Drawn, threads: int | None = None, points: int = 4
+def check_block_sample(
+    rng: np.random.Generator, mode: Mode, drawn: BlockSample, threads: int | None = None, points: int = 4
 ) -> list[Check]:
     """How far a posterior may be off because some blocks stand for all.
 
@@ -153,11 +153,11 @@ def check_drawn(
         change = block_gradients(model, mode.theta + mode.factor @ z, drawn, threads) @ mode.factor - here
         variance = ((1 - 1 / drawn.weights)[:, None] * change**2).sum(0)
         errors.append(np.sqrt(variance.max()) / np.linalg.norm(z))
-    words = f"standard error of the curvature: {drawn.n_sequences} blocks stand for the series"
+    message = f"standard error of the curvature: {drawn.n_sequences} blocks stand for the series"
     error, seam = float(np.mean(errors)), drawn.seams
     slope = float(np.abs(mode.factor.T @ log_posterior(model, mode.theta, drawn, threads=threads)[1]).max())
     return [
-        Check("drawn blocks", error, error < 0.1, words if error < 0.1 else f"{words}: too few. Allow more memory"),
+        Check("drawn blocks", error, error < 0.1, message if error < 0.1 else f"{message}: too few. Allow more memory"),
         Check(
             "seams of blocks",
             seam,
@@ -184,13 +184,13 @@ def check_gradients(
     count = int(min(np.clip(2e7 / len(series), 30, 200), max(effective / 4, 10)))
     flat = draws.reshape(-1, draws.shape[-1])
     few = np.unique(flat[np.linspace(0, len(flat) - 1, count).astype(int)], axis=0)
-    g = Points(mode.model, series, threads).values_and_slopes(few)[1] @ mode.factor
+    g = BatchedLogPosterior(mode.model, series, threads).values_and_slopes(few)[1] @ mode.factor
     p, (ratio, error) = stein_discrepancy(rng, whitened(mode, few), g), spread(whitened(mode, few), g)
-    words = "p-value: do the draws fit the exact gradient of the log posterior"
+    message = "p-value: do the draws fit the exact gradient of the log posterior"
     right = abs(ratio - 1) <= max(0.25, 4 * error)
     wide = f"mean square of the draws, as the exact gradient says it should be 1 (+- {error:.2g})"
     return [
-        Check("Stein discrepancy", p, p > 0.001, words if p > 0.001 else f"{words}? They do not"),
+        Check("Stein discrepancy", p, p > 0.001, message if p > 0.001 else f"{message}? They do not"),
         Check(
             "spread", ratio, right, wide if right else f"{wide}: intervals are too {'wide' if ratio > 1 else 'narrow'}"
         ),
@@ -233,12 +233,12 @@ def stein_discrepancy(rng: np.random.Generator, x: Array, g: Array) -> float:
 
 def rows(checks: list[Check]) -> list[str]:
     """Checks as lines of a table."""
-    return [f"  {'ok ' if c.good else 'BAD'}  {c.name:32}{c.value:>10.3g}  {c.words}" for c in checks]
+    return [f"  {'ok ' if c.passed else 'BAD'}  {c.name:32}{c.value:>10.3g}  {c.message}" for c in checks]
 
 
 def verdict(checks: list[Check]) -> str:
     """The whole in a sentence or two."""
-    bad = [f"{c.name} {c.value:.3g} ({c.words})" for c in checks if not c.good]
+    bad = [f"{c.name} {c.value:.3g} ({c.message})" for c in checks if not c.passed]
     notes = "".join(f" Note: {c.note}." for c in checks if c.note)
     good = "Nothing speaks against this posterior."
     return (good if not bad else "Not to be trusted as it is: " + "; ".join(bad) + ".") + notes

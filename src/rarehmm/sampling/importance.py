@@ -14,7 +14,7 @@ from scipy.special import gammaln, logsumexp
 from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.common.checks import warn_interrupted
 from rarehmm.data.series import Series
-from rarehmm.exact.batched import Points
+from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.exact.passes import expectations, log_posterior
 from rarehmm.model.coordinates import AdditiveLogRatio
 from rarehmm.model.model import Model
@@ -33,7 +33,7 @@ class Roots:
     def __init__(self, mode: Mode, series: Series, threads: int | None = None) -> None:
         self.model, self.series, self.threads = mode.model, series, threads
         self.power = powers(mode.model)
-        self.mode, self.points = mode, Points(mode.model, series, threads)
+        self.mode, self.points = mode, BatchedLogPosterior(mode.model, series, threads)
         self.centre, self.factor = self._mode(mode)
 
     @property
@@ -321,8 +321,8 @@ def adaptive_importance(
             own = effective((fresh - proposals[-1].log_density(new))[np.isfinite(fresh)]) / size
             all_points, all_logs, all_sizes = np.vstack([points, new]), np.append(logs, fresh), np.append(sizes, size)
             shares = np.log(all_sizes / all_sizes.sum())
-            laws = zip(shares, proposals, strict=True)
-            mixture = logsumexp([s + p.log_density(all_points) for s, p in laws], axis=0)
+            distributions = zip(shares, proposals, strict=True)
+            mixture = logsumexp([s + p.log_density(all_points) for s, p in distributions], axis=0)
             worth = effective((all_logs - mixture)[np.isfinite(all_logs)])
             points, logs, sizes, weights, inside, reached, number = (  # all or nothing, whenever Ctrl-C comes
                 all_points, all_logs, all_sizes, all_logs - mixture, np.isfinite(all_logs), worth, number + 1,
@@ -352,7 +352,7 @@ def fitted(points: Array, log_weights: Array) -> tuple[Array, Array]:
     return mean, share * covariance + (1 - share) * np.eye(d)
 
 
-def bridge_evidence(rng: np.random.Generator, mode: Mode, points: Points, draws: Array) -> float:
+def bridge_evidence(rng: np.random.Generator, mode: Mode, points: BatchedLogPosterior, draws: Array) -> float:
     r"""Log of the integral of the unnormalised posterior around a mode, from draws (n, d) there, by bridge sampling.
 
     States of the draws are named as at the mode, and the integral is over points that have these names.

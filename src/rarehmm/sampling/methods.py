@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rarehmm.common.arrays import Array
-from rarehmm.common.progress import Watch, silent
+from rarehmm.common.progress import OnProgress, silent
 from rarehmm.data.series import Series
 from rarehmm.designs.pilot import noise_of_one_window, pilot, whitened_changes
 from rarehmm.designs.targeted import targeted
@@ -18,7 +18,7 @@ from rarehmm.designs.uniform import uniform
 from rarehmm.engine.contracts.design import Design
 from rarehmm.engine.contracts.sampler import DivergedError
 from rarehmm.engine.lanes import LANES
-from rarehmm.exact.batched import Points
+from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.exact.em import SMALLEST
 from rarehmm.exact.passes import expectations
 from rarehmm.model.coordinates import ExpandedMean
@@ -27,7 +27,8 @@ from rarehmm.samplers.baoab import Baoab
 from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
 from rarehmm.sampling.chains import run
 from rarehmm.sampling.diagnostics import Check, check_buffer, check_mixing, check_noise, mixing, windows_needed
-from rarehmm.sampling.exact import gibbs, hmc
+from rarehmm.sampling.gibbs import gibbs
+from rarehmm.sampling.hmc import hmc
 from rarehmm.sampling.importance import effective
 from rarehmm.sampling.variational import gaussian_approximation
 from rarehmm.search.mode import Mode, renamed
@@ -56,16 +57,16 @@ class Job(NamedTuple):
     series: Series
     wanted: float = 1000.0
     threads: int | None = None
-    watch: Watch = silent
+    on_progress: OnProgress = silent
     executor: Any = None  # who runs the chains, if not threads
 
 
-def named(mode: Mode, draws: Array) -> Array:
+def relabel_like_mode(mode: Mode, draws: Array) -> Array:
     """Draws (chains, n, d) with their states named as at the mode."""
     return renamed(mode, draws.reshape(-1, draws.shape[-1])).reshape(draws.shape)
 
 
-def moved(to: Model, of: Model, theta: Array) -> Array:
+def convert_coordinates(to: Model, of: Model, theta: Array) -> Array:
     """Draws (..., d) of a model in the coordinates of another one, which may refer to other entries of rows."""
     phi, transition = of.unpack_all(theta)
     return to.pack_all(phi, np.maximum(transition, SMALLEST))
@@ -79,7 +80,7 @@ def by_laplace(job: Job) -> Sampled:
 
 def by_variational(job: Job) -> Sampled:
     """Draws from the Gaussian that is closest to the posterior, on the windows and control variates of ``by_chain``."""
-    job.watch("variational inference", 0, 0)
+    job.on_progress("variational inference", 0, 0)
     windows, frozen, bias = shortest_buffer(job)
     pool, noise = pilot_pool(job, windows, frozen)
     scale = float(np.median(np.linalg.norm(job.mode.factor, axis=1)))
@@ -94,11 +95,13 @@ def gaussian_draws(job: Job, mean: Array, factor: Array, chains: int = 4) -> Sam
     size = max(25, int(np.ceil(job.wanted / chains)))
     z = job.rng.standard_normal((chains, size, len(mean)))
     draws, few = mean + z @ factor.T, z.reshape(-1, len(mean))[:256]
-    logs = Points(job.mode.model, job.series, job.threads).values(mean + few @ factor.T) + (few**2).sum(1) / 2
+    logs = (
+        BatchedLogPosterior(job.mode.model, job.series, job.threads).values(mean + few @ factor.T) + (few**2).sum(1) / 2
+    )
     share = effective(logs[np.isfinite(logs)]) / len(few) if np.isfinite(logs).any() else 0.0
-    words = "share of its draws that are effective as points of importance sampling"
+    message = "share of its draws that are effective as points of importance sampling"
     return draws, [
-        Check("nearly Gaussian", share, share >= NEARLY_GAUSSIAN, words),
+        Check("nearly Gaussian", share, share >= NEARLY_GAUSSIAN, message),
         Check("effective draws", float(chains * size), True, "they are independent"),
     ]
 
@@ -106,22 +109,24 @@ def gaussian_draws(job: Job, mean: Array, factor: Array, chains: int = 4) -> Sam
 # ---------------------------------------------------------------- all data
 def by_gibbs(job: Job, chains: int = 4) -> Sampled:
     """Gibbs sampling, as many sweeps as are needed within reason."""
-    rng, mode, series, wanted, threads, watch, _ = job
+    rng, mode, series, wanted, threads, on_progress, _ = job
     model = mode.model
     spread = mode.theta + 1.5 * rng.standard_normal((chains, model.size)) @ mode.factor.T
     here = [model.unpack(np.clip(theta, *model.bounds)) for theta in spread]
     draws, steps = np.empty((chains, 0, model.size)), max(50, round(2 * wanted / chains))
     for _ in range(4):
 
-        def told(sweep: int, begun: list[Array], steps: int = steps) -> None:
-            watch("Gibbs sampling", len(begun) * steps + sweep, chains * steps)
+        def report(sweep: int, begun: list[Array], steps: int = steps) -> None:
+            on_progress("Gibbs sampling", len(begun) * steps + sweep, chains * steps)
 
         more: list[Array] = []
         for start in here:
-            more.append(gibbs(rng, model, series, start, steps, threads=threads, watch=partial(told, begun=more)))
+            more.append(
+                gibbs(rng, model, series, start, steps, threads=threads, on_progress=partial(report, begun=more))
+            )
         enough = min(len(one) for one in more)
         draws = np.concatenate([draws, [one[:enough] for one in more]], axis=1)
-        mixed = mixing(named(mode, draws))
+        mixed = mixing(relabel_like_mode(mode, draws))
         if enough < steps or mixed.bulk.min() >= wanted:
             break
         here, steps = [model.unpack(one[-1]) for one in more], round(steps * min(4.0, 1.2 * wanted / mixed.bulk.min()))
@@ -134,7 +139,7 @@ def by_hmc(job: Job, ways: tuple[tuple[int, float], ...] = TRAJECTORIES, work: f
     ``ways``: leapfrog steps and acceptance of the first and further rounds.  A further one is as long as ``work`` has
     room for, the observations that all gradients together may read.
     """
-    rng, mode, series, wanted, threads, watch, _ = job
+    rng, mode, series, wanted, threads, on_progress, _ = job
     draws, steps = np.empty((LANES, 0, len(mode.theta))), max(100, round(4 * wanted / LANES))
     for leaps, accept in ways:
         left = work / (leaps * LANES * len(series))  # trajectories, those of the warm-up among them
@@ -144,12 +149,12 @@ def by_hmc(job: Job, ways: tuple[tuple[int, float], ...] = TRAJECTORIES, work: f
                 break
         work -= (steps + max(120, steps // 4)) * leaps * LANES * len(series)
 
-        def told(step: int, steps: int = steps) -> None:
-            watch("Hamiltonian Monte Carlo", step, steps + max(120, steps // 4))
+        def report(step: int, steps: int = steps) -> None:
+            on_progress("Hamiltonian Monte Carlo", step, steps + max(120, steps // 4))
 
-        more = hmc(rng, mode, series, steps, leaps=leaps, accept=accept, threads=threads, watch=told)
+        more = hmc(rng, mode, series, steps, leaps=leaps, accept=accept, threads=threads, on_progress=report)
         draws = np.concatenate([draws, more], axis=1)
-        mixed = mixing(named(mode, draws))
+        mixed = mixing(relabel_like_mode(mode, draws))
         missing = 1.2 * wanted / mixed.bulk.min() - 1  # times as many draws as there are
         if more.shape[1] < steps or missing <= 0.2 or mixed.r_hat.max() > 1.5:
             break
@@ -176,7 +181,9 @@ def shortest_buffer(job: Job) -> tuple[Windows, Frozen, float]:
     points = [mode.theta + mode.factor @ rng.standard_normal(len(mode.theta)) for _ in range(2)]
     model, width = mode.model, half_width(series)
     sums = [expectations(model, model.unpack(theta), series, threads=threads) for theta in points]
-    exact = [model.pull(at, s.scores, s.pairs, s.first) for at, s in zip(points, sums, strict=True)]
+    exact = [
+        model.gradient_from_expectations(at, s.scores, s.pairs, s.first) for at, s in zip(points, sums, strict=True)
+    ]
     for buffer in BUFFERS:
         windows = Windows(series, width, buffer)
         frozen = freeze(mode.model, mode.theta, series, windows, threads=threads)
@@ -207,16 +214,16 @@ def largest_noise(job: Job, windows: Windows, frozen: Frozen, design: Design, po
 
 def by_chain(job: Job, pool: Pool, chains: int = 4) -> Sampled:
     """BAOAB on windows with control variates."""
-    rng, mode, _, wanted, threads, watch, executor = job
+    rng, mode, _, wanted, threads, on_progress, executor = job
     move = partial(run, rng, Baoab(), mode.model, mode=mode, threads=threads, executor=executor)
     here = mode.theta + 1.5 * rng.standard_normal((chains, len(mode.theta))) @ mode.factor.T
     first = move(pool, here, 100)
     draws, steps = first, max(200, round(9 * wanted / chains))
-    mixed = mixing(named(mode, draws))
+    mixed = mixing(relabel_like_mode(mode, draws))
     for _ in range(5 if first.shape[1] == 100 else 0):  # else Ctrl-C was pressed
-        more = move(pool, draws[:, -1], steps, thin=2, watch=partial(watch, "chains"))
+        more = move(pool, draws[:, -1], steps, thin=2, on_progress=partial(on_progress, "chains"))
         draws = more if draws is first else np.concatenate([draws, more], axis=1)
-        mixed = mixing(named(mode, draws))
+        mixed = mixing(relabel_like_mode(mode, draws))
         if more.shape[1] < steps // 2 or mixed.bulk.min() >= wanted:
             break
     return draws, check_mixing(mixed, mode.model.component_names, wanted)
@@ -229,24 +236,26 @@ def by_paper(job: Job, is_targeted: bool, chains: int = 4) -> Sampled:
 
     Nothing corrects for the noise of its gradients: its draws are flagged unless they happen to be right.
     """
-    rng, mode, series, wanted, threads, watch, _ = job
-    if not mode.model.known.nothing:
+    rng, mode, series, wanted, threads, on_progress, _ = job
+    if not mode.model.fixed_values.is_empty:
         raise ValueError("the paper's samplers do not know of fixed values; use another method, such as 'auto'.")
     model = replace(mode.model, coordinates=ExpandedMean(), logs=False)
     pool, begin = paper_pool(job, model, is_targeted), model.pack(mode.model.unpack(mode.theta))
     here, size, steps = np.tile(begin, (chains, 1)), 2.0 / len(series), PAPER_STEPS // 50
     draws, done = np.empty((chains, 0, mode.model.size)), 0
     while done < PAPER_STEPS:
-        told = partial(watch, "the paper's sampler")
+        report = partial(on_progress, "the paper's sampler")
         try:
-            more = run(rng, ExpandedMeanSgld(size), model, pool, here, steps, thin=THIN, threads=threads, watch=told)
+            more = run(
+                rng, ExpandedMeanSgld(size), model, pool, here, steps, thin=THIN, threads=threads, on_progress=report
+            )
         except DivergedError:
             if size < 1e-6 / len(series):
                 raise
             draws, done, size, here = draws[:, :0], 0, size / 2, np.tile(begin, (chains, 1))
             continue
-        draws = np.concatenate([draws, moved(mode.model, model, more)], axis=1)
-        mixed = mixing(named(mode, draws))
+        draws = np.concatenate([draws, convert_coordinates(mode.model, model, more)], axis=1)
+        mixed = mixing(relabel_like_mode(mode, draws))
         if more.shape[1] < steps // THIN or mixed.bulk.min() >= wanted:
             break
         done, here = done + steps, more[:, -1]

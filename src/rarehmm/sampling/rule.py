@@ -19,14 +19,14 @@ from typing import NamedTuple
 import numpy as np
 
 from rarehmm.common.arrays import Array
-from rarehmm.common.progress import Watch, silent
+from rarehmm.common.progress import OnProgress, silent
 from rarehmm.data.series import Series, in_memory
-from rarehmm.exact.batched import Points
+from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.model.model import Model, Parameters
 from rarehmm.sampling.diagnostics import (
     Check,
+    check_block_sample,
     check_buffer,
-    check_drawn,
     check_gradients,
     check_mixing,
     check_states,
@@ -56,9 +56,9 @@ from rarehmm.sampling.methods import (
     by_laplace,
     by_paper,
     by_variational,
-    moved,
-    named,
+    convert_coordinates,
     pilot_pool,
+    relabel_like_mode,
     shortest_buffer,
 )
 from rarehmm.search.long_series import find_long_mode, is_long
@@ -108,7 +108,7 @@ def infer(
     wanted: float = 1000.0,
     method: str = "auto",
     threads: int | None = None,
-    watch: Watch = silent,
+    on_progress: OnProgress = silent,
 ) -> Inference:
     """The posterior by the decision rule, or by another ``method``, with ``wanted`` effective draws.
 
@@ -142,12 +142,12 @@ def infer(
     whole, on_blocks, executor = series, [], series.executor
     if model.size > 0 and is_long(model, series):
         model.check(series)
-        mode, series = find_long_mode(rng, model, series, start, threads=threads, watch=watch)
-        on_blocks = check_drawn(rng, mode, series, threads)
+        mode, series = find_long_mode(rng, model, series, start, threads=threads, on_progress=on_progress)
+        on_blocks = check_block_sample(rng, mode, series, threads)
     else:
         series = whole = in_memory(series)
-        mode = in_order(find_mode(model, series, start, threads=threads, watch=watch))
-    job = Job(rng, mode, whole if method in EVERYTHING else series, wanted, threads, watch, executor)
+        mode = in_order(find_mode(model, series, start, threads=threads, on_progress=on_progress))
+    job = Job(rng, mode, whole if method in EVERYTHING else series, wanted, threads, on_progress, executor)
     if method == "map" or mode.model.size == 0:
         why = "the mode was asked for" if mode.model.size else "everything is known"
         checks = [check_states(mode, series, threads), *on_blocks]
@@ -160,10 +160,10 @@ def infer(
         weighted = adaptive_importance(rng, Roots(mode, series, threads), wanted)
         found = of_weights(job, weighted, ["importance sampling was asked for"], check_weights(weighted, wanted))
     else:
-        sample, words = FORCED[method]
+        sample, message = FORCED[method]
         draws, checks = sample(job)
-        found = Inference(mode, draws, method, [f"{words} was asked for"], checks)
-    watch("checks", 0, 0)
+        found = Inference(mode, draws, method, [f"{message} was asked for"], checks)
+    on_progress("checks", 0, 0)
     sizes = [c.value for c in found.checks if c.name.startswith("effective draws")]
     gradients = check_gradients(
         rng, mode, series, found.theta, min(sizes), threads
@@ -171,22 +171,22 @@ def infer(
     about = [check_states(mode, series, threads), *on_blocks, *gradients]
     if found.method != "stacked":
         others = found.mode.others
-        words = "modes of nearly the same height seen besides this one" + (": not sampled" if others else "")
-        about.append(Check("second modes", float(len(others)), not others, words))
-    return warned(found._replace(theta=named(mode, found.theta), checks=[*found.checks, *about]))
+        message = "modes of nearly the same height seen besides this one" + (": not sampled" if others else "")
+        about.append(Check("second modes", float(len(others)), not others, message))
+    return warned(found._replace(theta=relabel_like_mode(mode, found.theta), checks=[*found.checks, *about]))
 
 
 def warned(found: Inference) -> Inference:
     """The same, with a warning if it is not to be trusted."""
-    if not all(c.good for c in found.checks):
+    if not all(c.passed for c in found.checks):
         warnings.warn(found.verdict, RuntimeWarning, stacklevel=3)
     return found
 
 
 def by_rule(job: Job, forced: bool) -> Inference:
     """One mode: chains, importance sampling or Hamiltonian Monte Carlo; chains whatever the tests say if ``forced``."""
-    rng, mode, series, wanted, threads, watch, _ = job
-    watch("which method?", 0, 0)
+    rng, mode, series, wanted, threads, on_progress, _ = job
+    on_progress("which method?", 0, 0)
     roots = Roots(mode, series, threads)
     share = laplace_importance(rng, roots).last_share
     near = Check("nearly Gaussian", share, True, "effective share of points of the Laplace approximation")
@@ -195,9 +195,9 @@ def by_rule(job: Job, forced: bool) -> Inference:
     if forced or (share >= NEARLY_GAUSSIAN and mode.curved and longest >= 3):
         windows, frozen, bias = shortest_buffer(job)
         buffer = check_buffer(bias)
-        if forced or buffer.good:
+        if forced or buffer.passed:
             pool, noise = pilot_pool(job, windows, frozen)
-            if forced or noise.good:
+            if forced or noise.passed:
                 why[0] += ": chains on windows"
                 draws, checks = by_chain(job, pool)
                 return Inference(mode, draws, "chain", why, [near, buffer, noise, *checks])
@@ -207,16 +207,16 @@ def by_rule(job: Job, forced: bool) -> Inference:
     if roots.points.short:
         why.append("the series is short: Hamiltonian Monte Carlo on all data")
     else:
-        if has_roots(mode.model) and mode.model.known.nothing:
+        if has_roots(mode.model) and mode.model.fixed_values.is_empty:
             gamma = GammaRows(mode, series, threads)
             if (other := laplace_importance(rng, gamma).last_share) > share:
                 roots, share = gamma, other
                 why.append(f"with rows of transitions as gamma numbers {share:.0%}")
-        watch("importance sampling", 0, 0)
+        on_progress("importance sampling", 0, 0)
         weighted = adaptive_importance(rng, roots, wanted)
-        near = near._replace(value=share, good=share >= FAR_FROM_GAUSSIAN)
+        near = near._replace(value=share, passed=share >= FAR_FROM_GAUSSIAN)
         checks = [near, *check_weights(weighted, wanted)]
-        if all(c.good for c in checks) or weighted.interrupted:
+        if all(c.passed for c in checks) or weighted.interrupted:
             return of_weights(job, weighted, [*why, "importance sampling instead"], checks)
         why.append("importance sampling fails its checks: Hamiltonian Monte Carlo on all data")
         warnings.warn("the posterior is badly identified: " + verdict(checks), RuntimeWarning, stacklevel=3)
@@ -236,13 +236,13 @@ def stacked(job: Job) -> Inference:
     On a short series by Hamiltonian Monte Carlo, else by importance sampling.  Where all chains get from one mode to
     the other, they have the same law, and nothing needs to be put together.
     """
-    rng, mode, series, wanted, threads, watch, _ = job
-    watch("several modes", 0, 0)
+    rng, mode, series, wanted, threads, on_progress, _ = job
+    on_progress("several modes", 0, 0)
     modes = [mode, *(find_mode(mode.model, series, c.parameters, threads=threads) for c in mode.others)]
-    short = Points(mode.model, series).short
+    short = BatchedLogPosterior(mode.model, series).short
     sample = partial(by_hmc_with_evidence, work=WORK / len(modes)) if short else by_weights
     found = [sample(job._replace(mode=m)) for m in modes]
-    if short and (one := one_law(job, modes, [draws for draws, _, _ in found])) is not None:
+    if short and (one := as_one_chain(job, modes, [draws for draws, _, _ in found])) is not None:
         return one
     logs = np.array([evidence for _, evidence, _ in found])
     shares = np.exp(logs - np.logaddexp.reduce(logs))
@@ -255,7 +255,9 @@ def stacked(job: Job) -> Inference:
     counts = np.round(shares * max(100, 2 * wanted)).astype(int)
     flat = [draws.reshape(-1, draws.shape[-1]) for draws, _, _ in found]
     drawn = [theta[rng.permutation(len(theta))[:n]] for theta, n in zip(flat, counts, strict=True)]
-    parts = [moved(mode.model, m.model, theta) for m, theta in zip(modes, drawn, strict=True) if len(theta) > 0]
+    parts = [
+        convert_coordinates(mode.model, m.model, theta) for m, theta in zip(modes, drawn, strict=True) if len(theta) > 0
+    ]
     checks = [c for (_, _, each), share in zip(found, shares, strict=True) if share > 0.01 for c in each]
     outside = float(1 - shares.max())
     note = "the posterior has several modes: means of parameters lie between them" if outside > 0.01 else ""
@@ -265,12 +267,14 @@ def stacked(job: Job) -> Inference:
     return Inference(mode, rng.permutation(np.concatenate(parts))[None], "stacked", why, [modes_check, *checks])
 
 
-def one_law(job: Job, modes: list[Mode], found: list[Array]) -> Inference | None:
+def as_one_chain(job: Job, modes: list[Mode], found: list[Array]) -> Inference | None:
     """Chains (chains, n, d) from several modes as one, if they agree wherever they started; else None."""
     size = min(draws.shape[1] for draws in found)
-    parts = [moved(job.mode.model, m.model, draws[:, :size]) for m, draws in zip(modes, found, strict=True)]
+    parts = [
+        convert_coordinates(job.mode.model, m.model, draws[:, :size]) for m, draws in zip(modes, found, strict=True)
+    ]
     draws = np.concatenate(parts)
-    mixed = mixing(named(job.mode, draws))
+    mixed = mixing(relabel_like_mode(job.mode, draws))
     if (mixed.r_hat > mixed.limit).any():
         return None
     why = [f"chains from {len(modes)} starting points get from each to the other: Hamiltonian Monte Carlo on all data"]
@@ -290,5 +294,5 @@ def by_weights(job: Job) -> tuple[Array, float, list[Check]]:
 def by_hmc_with_evidence(job: Job, work: float) -> tuple[Array, float, list[Check]]:
     """The same by Hamiltonian Monte Carlo."""
     draws, checks = by_hmc(job, work=work)
-    flat, points = draws.reshape(-1, draws.shape[-1]), Points(job.mode.model, job.series, job.threads)
+    flat, points = draws.reshape(-1, draws.shape[-1]), BatchedLogPosterior(job.mode.model, job.series, job.threads)
     return draws, bridge_evidence(job.rng, job.mode, points, renamed(job.mode, flat)), checks

@@ -44,7 +44,7 @@ def find_states(model: Model, series: Series, *, threads: int | None = None) -> 
     search = Search(model, series, threads)
     free = replace(model, fixed=None)
     best = [free.natural(p.phi, p.transition) for p in search.best()]
-    if not model.known.nothing:
+    if not model.fixed_values.is_empty:
         best = [by_known_values(model, p, search.small, threads) for p in best]
     elif not model.exchangeable:
         best = [by_first_states(model, p, series, threads) for p in best]
@@ -71,7 +71,7 @@ class Search:
     """
 
     def __init__(self, model: Model, series: Series, threads: int | None) -> None:
-        self.alike, self.threads = model, threads
+        self.exchangeable_groups, self.threads = model, threads
         self.model = self.with_states(model.n_states)
         if len(series) <= 2 * SAMPLE:
             self.work = self.small = in_memory(series)
@@ -86,7 +86,7 @@ class Search:
     def with_states(self, K: int) -> Model:
         """The model with another number of states."""
         start = np.full(K, 1 / K)
-        return replace(self.alike, n_states=K, start=start, coordinates=AdditiveLogRatio(), fixed=None)
+        return replace(self.exchangeable_groups, n_states=K, start=start, coordinates=AdditiveLogRatio(), fixed=None)
 
     def climb(self, model: Model, start: Parameters, steps: int, on: Series | None = None) -> Climb:
         return climbed(model, on or self.small, start, steps, self.threads, free_start=True)
@@ -152,7 +152,7 @@ def by_known_values(model: Model, fit: Parameters, series: Series, threads: int 
 
     K = model.n_states
     scale = np.maximum(fit.phi.std(0), 1e-300)
-    far = np.nan_to_num(np.abs(model.known.phi[:, None] - fit.phi[None]) / scale).sum(-1)  # (known, found)
+    far = np.nan_to_num(np.abs(model.fixed_values.phi[:, None] - fit.phi[None]) / scale).sum(-1)  # (known, found)
     order = linear_sum_assignment(far)[1]
     best, swaps = height(order), list(combinations(range(K), 2))
     while swaps:

@@ -18,12 +18,12 @@ from typing import NamedTuple
 import numpy as np
 
 from rarehmm.common.arrays import Array, IntArray
-from rarehmm.common.progress import Watch, silent
+from rarehmm.common.progress import OnProgress, silent
 from rarehmm.data.pieces import rows_at
 from rarehmm.data.series import Series
 from rarehmm.engine.kernels.messages import split_sums
 from rarehmm.exact import blocks
-from rarehmm.exact.block_sample import Anchor, Drawn
+from rarehmm.exact.block_sample import Anchor, BlockSample
 from rarehmm.exact.blocks import SMALLEST
 from rarehmm.exact.em import Climb, bounded
 from rarehmm.exact.passes import HALOS, Expectations, Pass, expectations, log_likelihood, log_posterior
@@ -55,15 +55,15 @@ class Shares:
     @classmethod
     def of(cls, model: Model, parameters: Parameters, sizes: tuple[int, int, int], T: int) -> "Shares":
         K, P, _ = sizes
-        law = np.maximum(stationary(parameters.transition), 1e-300)
+        distribution = np.maximum(stationary(parameters.transition), 1e-300)
         every = np.zeros(len(model.vector))
         every[model.free] = 1.0
         coefficients = np.zeros(K * (sum(sizes) + 2))
         _, counts, _, pairs, _ = split_sums(coefficients, *sizes)
-        counts += every[: K * P].reshape(P, K).sum(0) / (T * law)
+        counts += every[: K * P].reshape(P, K).sum(0) / (T * distribution)
         for wanted, j, k in zip(every[K * P :], *model.coordinates.free(K), strict=True):
-            pairs[j, k] += wanted / (2 * T * law[j])  # the kernels leave out the factor P
-            pairs[j] += wanted * parameters.transition[j] / (2 * T * law[j])
+            pairs[j, k] += wanted / (2 * T * distribution[j])  # the kernels leave out the factor P
+            pairs[j] += wanted * parameters.transition[j] / (2 * T * distribution[j])
         return cls(coefficients)
 
     def __call__(self, sums: Array) -> Array:
@@ -90,7 +90,7 @@ def affordable(model: Model, series: Series) -> float:
     return series.memory_limit / (window / WINDOW + 16 * series.n_columns)
 
 
-def drawn_size(model: Model, series: Series) -> int:
+def block_sample_size(model: Model, series: Series) -> int:
     """How many observations are drawn."""
     return int(np.clip(affordable(model, series), LEAST, MOST))
 
@@ -98,21 +98,21 @@ def drawn_size(model: Model, series: Series) -> int:
 def is_long(model: Model, series: Series) -> bool:
     """Whether blocks should stand for a series: it needs more memory than is allowed, and is more than twice as long as
     what would be drawn of it."""
-    return len(series) > max(affordable(model, series), 2 * drawn_size(model, series))
+    return len(series) > max(affordable(model, series), 2 * block_sample_size(model, series))
 
 
 def whole_pass(model: Model, theta: Array, series: Series, threads: int | None = None) -> Whole:
     """All of a series at a point theta (d,)."""
     parameters = model.unpack(theta)
     one = Pass(model, parameters, series, threads, False, back=True, with_statistics=True)
-    one.largest = min(one.largest, max(SMALLEST, drawn_size(model, series) // BLOCKS))
+    one.largest = min(one.largest, max(SMALLEST, block_sample_size(model, series) // BLOCKS))
     one.each = Shares.of(model, parameters, one.sizes, len(series))
     sums = one.run()
     settled = one.task.halo == 0 and not one.blocks.fresh.all()
     return Whole(sums, one.blocks, one.of_blocks, one.messages[:2], one.task.halo or HALOS[-1], settled)
 
 
-def draw_blocks(
+def sample_blocks(
     rng: np.random.Generator,
     model: Model,
     theta: Array,
@@ -120,37 +120,37 @@ def draw_blocks(
     whole: Whole,
     size: int,
     threads: int | None = None,
-) -> Drawn:
+) -> BlockSample:
     """About ``size`` observations in blocks, systematically, with chances in proportion to their shares; with halos so
     long that messages at theta, where the whole pass was, become what they are there."""
     length = whole.blocks.length
     weights = (1 - EVEN) * whole.shares / whole.shares.sum() + EVEN * length / length.sum()
     chances = inclusion(weights, size / float(weights @ length))
     at, halo = systematic(rng, chances), whole.halo
-    drawn = read_blocks(series, whole.blocks, at, 1 / chances[at], halo)
+    sample = read_blocks(series, whole.blocks, at, 1 / chances[at], halo)
     while whole.settled:
-        drawn.seams = seam_error(model, theta, drawn, whole.messages[:, at], threads)
-        if drawn.seams < SEAMS or halo >= LONGEST:
+        sample.seams = seam_error(model, theta, sample, whole.messages[:, at], threads)
+        if sample.seams < SEAMS or halo >= LONGEST:
             break
         halo *= 4
-        drawn = read_blocks(series, whole.blocks, at, 1 / chances[at], halo)
-    return drawn
+        sample = read_blocks(series, whole.blocks, at, 1 / chances[at], halo)
+    return sample
 
 
-def read_blocks(series: Series, every: blocks.Blocks, at: IntArray, weights: Array, halo: int) -> Drawn:
+def read_blocks(series: Series, every: blocks.Blocks, at: IntArray, weights: Array, halo: int) -> BlockSample:
     """Some of the blocks of a series, with halos."""
     first, length, begin, stop = (part[at] for part in every[:4])
     low, high = np.maximum(begin, first - halo), np.minimum(stop, first + length + halo)
     y = rows_at(series, low, high)
-    return Drawn(y, high - low, first - low, high - first - length, low == begin, weights)
+    return BlockSample(y, high - low, first - low, high - first - length, low == begin, weights)
 
 
-def seam_error(model: Model, theta: Array, drawn: Drawn, exact: Array, threads: int | None = None) -> float:
+def seam_error(model: Model, theta: Array, sample: BlockSample, exact: Array, threads: int | None = None) -> float:
     """How far the messages that halos reach are from the exact ones (2, S, K), as probabilities."""
-    one = Pass(model, model.unpack(theta), drawn, threads, False, back=True)
+    one = Pass(model, model.unpack(theta), sample, threads, False, back=True)
     one.run()
     left, right = (one.messages[0] @ one.point.transition, exact[0] @ one.point.transition), (one.messages[1], exact[1])
-    inner = (drawn.cores[0] > drawn.bounds[:-1], drawn.cores[1] < drawn.bounds[1:])  # where there is a halo
+    inner = (sample.cores[0] > sample.bounds[:-1], sample.cores[1] < sample.bounds[1:])  # where there is a halo
     errors = [
         np.abs(u / u.sum(1, keepdims=True) - v / v.sum(1, keepdims=True))[there].max(initial=0.0)
         for (u, v), there in zip((left, right), inner, strict=True)
@@ -178,34 +178,34 @@ def systematic(rng: np.random.Generator, chances: Array) -> IntArray:
 
 
 def anchor(
-    model: Model, theta: Array, drawn: Drawn, sums: Expectations, spread: Array, threads: int | None = None
+    model: Model, theta: Array, sample: BlockSample, sums: Expectations, spread: Array, threads: int | None = None
 ) -> None:
     """Make drawn blocks exact at theta, where all of the series has these sums; ``spread`` (d,): standard deviations,
     of which a tenth is a step for differences."""
 
     def value(x: Array) -> float:
-        return log_likelihood(model, model.unpack(x), drawn, threads=threads)
+        return log_likelihood(model, model.unpack(x), sample, threads=threads)
 
-    mine = expectations(model, model.unpack(theta), drawn, with_statistics=True, threads=threads)
-    exact = model.pull(theta, sums.scores, sums.pairs, sums.first)
+    mine = expectations(model, model.unpack(theta), sample, with_statistics=True, threads=threads)
+    exact = model.gradient_from_expectations(theta, sums.scores, sums.pairs, sums.first)
     rise = [(value(theta + step) - value(theta - step)) / (2 * step.max()) for step in np.diag(0.1 * spread)]
-    drawn.anchor = Anchor(
+    sample.anchor = Anchor(
         theta,
         sums.log_likelihood - mine.log_likelihood,
-        exact - model.pull(theta, mine.scores, mine.pairs, mine.first),
+        exact - model.gradient_from_expectations(theta, mine.scores, mine.pairs, mine.first),
         exact - np.array(rise),
         kept_of(model, theta, sums),
         sums.counts,
     )
 
 
-def block_gradients(model: Model, theta: Array, drawn: Drawn, threads: int | None = None) -> Array:
+def block_gradients(model: Model, theta: Array, sample: BlockSample, threads: int | None = None) -> Array:
     """Weighted gradients (S, d) of the log likelihood of drawn blocks."""
-    one = Pass(model, model.unpack(theta), drawn, threads, False, back=True, each=np.transpose)
+    one = Pass(model, model.unpack(theta), sample, threads, False, back=True, each=np.transpose)
     one.run()
     scores, _, _, pairs, first = split_sums(one.of_blocks.T, *one.sizes)
     scores, pairs, first = (np.moveaxis(part, -1, 0) for part in (scores, pairs, first))
-    return model.pull(theta, scores, pairs * one.point.transition, first)
+    return model.gradient_from_expectations(theta, scores, pairs * one.point.transition, first)
 
 
 def find_long_mode(
@@ -215,35 +215,35 @@ def find_long_mode(
     start: Parameters | None = None,
     *,
     threads: int | None = None,
-    watch: Watch = silent,
-) -> tuple[Mode, Drawn]:
+    on_progress: OnProgress = silent,
+) -> tuple[Mode, BlockSample]:
     """The mode of a long series, and blocks that stand for it there; states are in the order of ``naming``."""
     others: list[Climb] = []
     if start is None:
-        with series.told(partial(watch, "finding states")):
+        with series.reporting(partial(on_progress, "finding states")):
             best, *others = find_states(model, series, threads=threads)
         start = best.parameters
-    size = drawn_size(model, series)
+    size = block_sample_size(model, series)
 
     def passed(number: int, theta: Array) -> Whole:
-        with series.told(partial(watch, f"pass {number} over all data")):
+        with series.reporting(partial(on_progress, f"pass {number} over all data")):
             return whole_pass(model, theta, series, threads)
 
     theta = model.pack(bounded(start))
-    drawn = draw_blocks(rng, model, theta, series, passed(1, theta), size, threads)
-    rough = in_order(find_mode(model, drawn, start, threads=threads, watch=watch))
-    climbs = [climbed(rough.model, drawn, c.parameters, 30, threads) for c in others]
-    others = [c for c in climbs if is_other(rough, drawn, c, threads)]
+    sample = sample_blocks(rng, model, theta, series, passed(1, theta), size, threads)
+    rough = in_order(find_mode(model, sample, start, threads=threads, on_progress=on_progress))
+    climbs = [climbed(rough.model, sample, c.parameters, 30, threads) for c in others]
+    others = [c for c in climbs if is_other(rough, sample, c, threads)]
     model, theta, value, spread = rough.model, rough.theta, 0.0, np.linalg.norm(rough.factor, axis=1)
     for number in range(2, PASSES + 1):
         if number > 2:
-            theta, _ = newton(model, drawn, theta, value, rough.factor, threads, 20, 30.0)
+            theta, _ = newton(model, sample, theta, value, rough.factor, threads, 20, 30.0)
         whole = passed(number, theta)
         if number == 2:
-            drawn = draw_blocks(rng, model, theta, series, whole, size, threads)
-        anchor(model, theta, drawn, whole.sums, spread, threads)
-        value, slope = log_posterior(model, theta, drawn, threads=threads)
+            sample = sample_blocks(rng, model, theta, series, whole, size, threads)
+        anchor(model, theta, sample, whole.sums, spread, threads)
+        value, slope = log_posterior(model, theta, sample, threads=threads)
         if np.abs(rough.factor.T @ slope).max() < CLOSE:
             break
-    hessian = negative_hessian(model, drawn, theta, threads)
-    return Mode(model, theta, value, hessian, *metric(hessian), others), drawn
+    hessian = negative_hessian(model, sample, theta, threads)
+    return Mode(model, theta, value, hessian, *metric(hessian), others), sample

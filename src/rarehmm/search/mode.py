@@ -13,7 +13,7 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import linear_sum_assignment
 
 from rarehmm.common.arrays import Array, BoolArray, IntArray
-from rarehmm.common.progress import Watch, silent
+from rarehmm.common.progress import OnProgress, silent
 from rarehmm.data.series import Series
 from rarehmm.exact.em import Climb, bounded, climb, descend, has_m_step, rows
 from rarehmm.exact.passes import log_posterior
@@ -49,7 +49,7 @@ def find_mode(
     *,
     threads: int | None = None,
     steps: int = 100,
-    watch: Watch = silent,
+    on_progress: OnProgress = silent,
 ) -> Mode:
     """The mode near ``start``, or out of the data alone: states are then found by ``find_states``."""
     others: list[Climb] = []
@@ -57,14 +57,14 @@ def find_mode(
         none = np.zeros((0, 0))
         return Mode(model, np.zeros(0), log_posterior(model, np.zeros(0), series)[0], none, none, True, [])
     if start is None:
-        watch("finding states", 0, 0)
+        on_progress("finding states", 0, 0)
         best, *others = find_states(model, series, threads=threads)
         start = best.parameters
     if has_m_step(model):
-        told = partial(told_of_climb, watch, steps)
-        start = climb(model, series, start, steps=steps, tolerance=1e-2, threads=threads, watch=told).parameters
+        report = partial(climb_progress, on_progress, steps)
+        start = climb(model, series, start, steps=steps, tolerance=1e-2, threads=threads, on_progress=report).parameters
     model = model.with_reference(start.transition)
-    watch("the mode", 0, 0)
+    on_progress("the mode", 0, 0)
     theta, value = polish(model, series, model.pack(bounded(start)), threads)
     hessian = negative_hessian(model, series, theta, threads)
     factor, curved = metric(hessian)
@@ -73,8 +73,8 @@ def find_mode(
     return mode._replace(others=[c for c in others if is_other(mode, series, c, threads)])
 
 
-def told_of_climb(watch: Watch, steps: int, step: int, _: float) -> None:
-    watch("climbing to the mode", step, steps)
+def climb_progress(on_progress: OnProgress, steps: int, step: int, _: float) -> None:
+    on_progress("climbing to the mode", step, steps)
 
 
 # ---------------------------------------------------------------- names and order of states
@@ -89,7 +89,7 @@ def naming(mode: Mode) -> tuple[int, IntArray]:
     for i in range(len(model.family.parameters)):
         order = by_value(model, values[i])
         x, sd = values[i][order], spread[i][order]
-        least = min(least_gap(x[group], sd[group]) for group in model.alike)
+        least = min(least_gap(x[group], sd[group]) for group in model.exchangeable_groups)
         if least > gap:
             best, gap = i, least
     return best, by_value(model, values[best]) if K > 1 else np.zeros(1, dtype=np.int64)
@@ -113,7 +113,7 @@ def least_gap(x: Array, sd: Array) -> float:
 def by_value(model: Model, values: Array) -> IntArray:
     """States (K,) in ascending order of their values, among those that may change their names."""
     order = np.arange(model.n_states)
-    for group in model.alike:
+    for group in model.exchangeable_groups:
         order[group] = group[np.argsort(values[group])]
     return order
 
@@ -156,7 +156,7 @@ def names(mode: Mode, theta: Array) -> IntArray:
     scale = np.where(spread > 0, spread, 1.0)
     far = (((x[..., :, None] - centre[:, None, :]) / scale[:, None, :]) ** 2).sum(1)  # (n, of the point, of the mode)
     out = np.tile(np.arange(K), (len(x), 1))
-    for group in model.alike:
+    for group in model.exchangeable_groups:
         mine = far[:, group[:, None], group]
         clear = (mine.argmin(1) == np.arange(len(group))).all(1)
         for n in np.nonzero(~clear)[0]:

@@ -37,7 +37,7 @@ class Regime(NamedTuple):
     observations: float
     sojourn: float
     kind: str
-    words: str
+    message: str
 
 
 def judge_states(
@@ -60,7 +60,7 @@ def judge_states(
         full = fitted(model, seen, parameters, threads)
         judged = {k: held_up(model, full, seen, left.index(k), threads) for k in rare}
         for k, one in judged.items():
-            found[k] = found[k]._replace(kind=one.kind, words=one.words)
+            found[k] = found[k]._replace(kind=one.kind, message=one.message)
         if min(one.worth for one in judged.values()) >= 0:
             break
         others = {k: held_up(model, full, seen, left.index(k), threads, needed=True) for k in left if k not in rare}
@@ -74,7 +74,7 @@ def judge_states(
             rare.remove(worst)
     for k in reversed(heirs):
         if found[k].kind == "unsupported" and found[heirs[k]].kind == "rare":
-            found[k] = found[k]._replace(kind="rare", words=f"it shares the regime of state {heirs[k]}")
+            found[k] = found[k]._replace(kind="rare", message=f"it shares the regime of state {heirs[k]}")
     return found
 
 
@@ -98,19 +98,19 @@ def collapsed(
     for k, count in enumerate(counts):
         larger = [j for j in range(len(counts)) if (counts[j], -j) > (count, -k)]
         others = [j for j in larger if apart(gamma[:, j], gamma[:, k]) < TWINS]
-        kind, words = "common", f"{share[k]:.3g} of the observations"
+        kind, message = "common", f"{share[k]:.3g} of the observations"
         if count < 0.5:
-            kind, words = (
+            kind, message = (
                 "empty",
                 "no observation belongs to it: its parameters are those of the prior. Use fewer states",
             )
         elif count < FEW:
-            kind, words = "outlier", f"it sits on {count:.1f} observations: an outlier, or too rare to tell"
+            kind, message = "outlier", f"it sits on {count:.1f} observations: an outlier, or too rare to tell"
         elif others:
-            kind, words = "twin", f"the data do not tell it from state {others[0]}. Use fewer states"
+            kind, message = "twin", f"the data do not tell it from state {others[0]}. Use fewer states"
         elif share[k] < rare_share:
             kind = "rare"
-        found.append(Regime(k, float(share[k]), float(count), float(1 / max(1 - stay[k], 1e-300)), kind, words))
+        found.append(Regime(k, float(share[k]), float(count), float(1 / max(1 - stay[k], 1e-300)), kind, message))
     return found
 
 
@@ -128,7 +128,7 @@ class Judgement(NamedTuple):
     most of its own."""
 
     kind: str
-    words: str
+    message: str
     worth: float
     gain: float
     size: float
@@ -150,20 +150,20 @@ def held_up(model: Model, full: "Fit", series: Series, k: int, threads: int | No
     gain = full.value - best.value
     rest = gain, count, bool((stay == np.arange(K - 1)).all()), int(shared[k].argmax())
     if gain < price:
-        words = f"it raises the log likelihood by {gain:.1f}; {price:.1f} would be needed"
-        return Judgement("unsupported", words, gain - price, *rest)
+        message = f"it raises the log likelihood by {gain:.1f}; {price:.1f} would be needed"
+        return Judgement("unsupported", message, gain - price, *rest)
     if not needed and gamma @ gamma / count < CRISP and full.parameters.transition[k, k] < 0.1 + 2 * count / n:
-        words = "its observations neither stand apart nor follow each other: the tail of other states"
-        return Judgement("tail", words, -1.0, *rest)
+        message = "its observations neither stand apart nor follow each other: the tail of other states"
+        return Judgement("tail", message, -1.0, *rest)
     heavier = model.family.heavier(best.parameters.phi) if hasattr(model.family, "heavier") and not needed else ()
     for family, phi in heavier:
         other = replace(fewer, family=family, priors=default_priors(family, K - 1, series))
         tail = fitted(other, series, other.natural(phi, best.parameters.transition), threads)
         if full.value - tail.value < price:
-            words = f"{K - 1} states with heavier tails, {family}, do as well"
-            return Judgement("tail", words, full.value - tail.value - price, *rest)
-    words = f"it raises the log likelihood by {gain:.0f}; {price:.1f} would do"
-    return Judgement("rare", words, gain - price, *rest)
+            message = f"{K - 1} states with heavier tails, {family}, do as well"
+            return Judgement("tail", message, full.value - tail.value - price, *rest)
+    message = f"it raises the log likelihood by {gain:.0f}; {price:.1f} would do"
+    return Judgement("rare", message, gain - price, *rest)
 
 
 class Fit(NamedTuple):

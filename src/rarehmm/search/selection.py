@@ -80,7 +80,7 @@ class Selection(NamedTuple):
         lines += [f"{K} states: not fitted ({why})." for K, why in self.refused.items()]
         for r in self.of(self.best).regimes:
             if r.kind != "common":
-                lines.append(f"with {self.best} states, state {r.state} is {r.kind}: {r.words}.")
+                lines.append(f"with {self.best} states, state {r.state} is {r.kind}: {r.message}.")
         return "\n".join(lines)
 
     def of(self, n_states: int) -> Candidate:

@@ -15,7 +15,7 @@ from rarehmm.engine.kernels.full_pass import Layout
 from rarehmm.engine.kernels.messages import group, zeros
 from rarehmm.engine.kernels.window_pass import window_pass
 from rarehmm.exact import blocks
-from rarehmm.exact.block_sample import Drawn
+from rarehmm.exact.block_sample import BlockSample
 from rarehmm.exact.passes import filter_states, prepared, smooth
 from rarehmm.exact.statistics import kept_of, n_statistics
 from rarehmm.model.model import Model, Parameters
@@ -44,8 +44,8 @@ class Messages(NamedTuple):
 
 def cold(windows: Windows, parameters: Parameters) -> Messages:
     """Messages that know nothing but the stationary law."""
-    law = stationary(parameters.transition)
-    return Messages(np.tile(law, (windows.count, 1)), np.ones((windows.count, len(law))))
+    distribution = stationary(parameters.transition)
+    return Messages(np.tile(distribution, (windows.count, 1)), np.ones((windows.count, len(distribution))))
 
 
 def warm(
@@ -97,7 +97,7 @@ def window_sums(
         for whole, part in zip(out, found, strict=True):
             whole[mine] = part
 
-    blocks.over(series, parts, work, threads, here=True)
+    blocks.over(series, parts, work, threads, run_locally=True)
     return out
 
 
@@ -122,7 +122,7 @@ def pulled(model: Model, theta: Array, found: WindowSums) -> Array:
     """``Model.pull`` of many windows: it is linear in their sums, hence a product with the matrix of its columns."""
     K, P = found.scores.shape[1:]
     scores, pairs, first = np.split(np.eye(K * (P + K + 1)), [K * P, K * (P + K)], axis=1)
-    matrix = model.pull(theta, scores.reshape(-1, K, P), pairs.reshape(-1, K, K), first)
+    matrix = model.gradient_from_expectations(theta, scores.reshape(-1, K, P), pairs.reshape(-1, K, K), first)
     parts = (found.scores, found.pairs, found.first)
     return np.asarray(np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1) @ matrix)
 
@@ -151,7 +151,7 @@ def freeze(model: Model, theta: Array, series: Series, windows: Windows, *, thre
     found = window_sums(model, parameters, series, windows, messages=messages, threads=threads)
     kept, by_gradient = kept_of(model, theta, found), not provides(complete_score, model.family)
     total = kept.sum(0)
-    if isinstance(series, Drawn) and series.anchor is not None:
+    if isinstance(series, BlockSample) and series.anchor is not None:
         if not np.array_equal(series.anchor.theta, theta):
             raise ValueError("these blocks were summed at another point; freeze at theta of their anchor.")
         total = series.anchor.total
@@ -185,7 +185,7 @@ def frozen_gradient(model: Model, theta: Array, frozen: Frozen, statistics: Arra
         hat, here = prepare(family, frozen.phi[k]), prepare(family, phi[k])
         for i, slope in enumerate(complete_score(family, counts[..., k], mine, hat, here)):
             scores[..., k, i] = slope
-    return model.pull(theta, scores, pairs.reshape(*pairs.shape[:-1], K, K), first)
+    return model.gradient_from_expectations(theta, scores, pairs.reshape(*pairs.shape[:-1], K, K), first)
 
 
 def changes(

@@ -53,14 +53,14 @@ def run(arguments: list[str]) -> int:
     except Exception as error:
         if "--debug" in arguments:
             traceback.print_exc()
-        words = " ".join(str(error).split()) or type(error).__name__
-        errors.print(f"[bold red]error[/]: {rich_escape(words)}", soft_wrap=True)
+        message = " ".join(str(error).split()) or type(error).__name__
+        errors.print(f"[bold red]error[/]: {rich_escape(message)}", soft_wrap=True)
         return 1
     return code if isinstance(code, int) else 0
 
 
-def rich_escape(words: str) -> str:
-    return words.replace("[", "\\[")
+def rich_escape(message: str) -> str:
+    return message.replace("[", "\\[")
 
 
 def say(what: str, since: float) -> float:

@@ -12,11 +12,11 @@ from rarehmm.designs.uniform import uniform
 from rarehmm.emissions import families
 from rarehmm.engine.contracts.family import columns
 from rarehmm.engine.dispatch import cached_files
-from rarehmm.exact.batched import Points
+from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.exact.passes import Pass
 from rarehmm.model.model import Priors
 from rarehmm.samplers.baoab import Baoab
-from rarehmm.sampling.exact import draw_states
+from rarehmm.sampling.gibbs import draw_states
 from rarehmm.windows.gradients import window_sums
 from rarehmm.windows.windows import Windows
 
@@ -61,7 +61,7 @@ def warm_up(
         window_sums(model, point, series, windows)
         pool = rh.Pool(model, series, windows, uniform(windows), 1)
         rh.run(np.random.default_rng(0), Baoab(1e-9), model, pool, model.pack(point), 1)
-        points = Points(model, series)
+        points = BatchedLogPosterior(model, series)
         points.values(model.pack(point)[None])
         points.values_and_slopes(model.pack(point)[None])
         console.print(f"  {name}")

@@ -63,8 +63,8 @@ def fit(
         "method": method, "draws": draws, "log": log, "detrend": detrend, "rare_share": rare_share,
         "threshold": threshold, "gap": gap, "shortest": shortest, "horizon": horizon, "seed": seed, "threads": threads,
     }  # fmt: skip
-    told = read_settings(settings) if settings else {}
-    whole = from_mapping(told | {name: value for name, value in given.items() if value is not None})
+    from_file = read_settings(settings) if settings else {}
+    whole = from_mapping(from_file | {name: value for name, value in given.items() if value is not None})
     series = runs.series_of(whole, not quiet and not as_json)  # what cannot be read is said before anything is written
     runs.begin(out, whole, force)
     return finish(out, whole, series, quiet, as_json)
@@ -98,7 +98,7 @@ def finish(folder: Path, settings: Settings, series: rh.Series, quiet: bool, as_
     if shown:
         tell(found)
         console.print(f"report: {folder / 'report.html'}", soft_wrap=True)
-    return 0 if found.good else UNTRUSTED
+    return 0 if found.passed else UNTRUSTED
 
 
 @contextmanager
@@ -110,12 +110,12 @@ def logged(folder: Path) -> Iterator[None]:
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as given:
             warnings.simplefilter("always")
             try:
                 yield
             finally:
-                for w in told:
+                for w in given:
                     logger.warning("%s", w.message)
     finally:
         logger.removeHandler(handler)
@@ -139,15 +139,15 @@ def tell(found: runs.Found) -> None:
         console.print(table)
     else:
         console.print("no rare events")
-    console.print(found.hmm.verdict_, style="green" if found.good else "red", soft_wrap=True)
-    console.print(str(found.fit), style="green" if found.fit.good else "yellow", soft_wrap=True)
+    console.print(found.hmm.verdict_, style="green" if found.passed else "red", soft_wrap=True)
+    console.print(str(found.fit), style="green" if found.fit.passed else "yellow", soft_wrap=True)
 
 
 def fitted(folder: Path, file: Path | None) -> tuple[Settings, rh.RareHMM, rh.Series]:
     """A run, with its series or another one."""
     settings, hmm = runs.load(folder)
-    told = from_mapping({**vars(settings), "file": str(file)}) if file else settings
-    return settings, hmm, runs.series_of(told)
+    given = from_mapping({**vars(settings), "file": str(file)}) if file else settings
+    return settings, hmm, runs.series_of(given)
 
 
 @app.command()
@@ -231,4 +231,4 @@ def demo(
     say("fitted, checked and written", began)
     tell(found)
     console.print(f"open in a browser: {out / 'report.html'}", soft_wrap=True)
-    return 0 if found.good else UNTRUSTED
+    return 0 if found.passed else UNTRUSTED

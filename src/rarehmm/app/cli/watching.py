@@ -41,8 +41,8 @@ def watch(
         if (p >= threshold) != inside:
             inside = not inside
             word = "alarm" if inside else "over"
-            told = json.dumps({"row": number, "what": word, "probability": p})
-            print(told if as_json else f"{word} at {number}: P(rare) = {p:.3f}", flush=True)
+            given = json.dumps({"row": number, "what": word, "probability": p})
+            print(given if as_json else f"{word} at {number}: P(rare) = {p:.3f}", flush=True)
 
 
 def parsed(line: str, number: int, D: int) -> list[float]:

@@ -102,7 +102,7 @@ def report(content: Content) -> str:
 def head(content: Content) -> str:
     hmm, series = content.hmm, content.series
     posterior = hmm.posterior_
-    good = all(c.good for c in posterior.checks)
+    good = all(c.passed for c in posterior.checks)
     rare = ", ".join(map(str, hmm.rare_states_)) or "none"
     what = (
         f"{len(series):,} observations, {series.n_missing:,} of them missing; {posterior.model.n_states} states with "
@@ -111,12 +111,12 @@ def head(content: Content) -> str:
     )
     return (
         f"<header><h1>{escape(content.title)}</h1>{paragraph(what, 'soft')}"
-        f"{verdict(good, hmm.verdict_)}{verdict(content.fit.good, str(content.fit))}</header>"
+        f"{verdict(good, hmm.verdict_)}{verdict(content.fit.passed, str(content.fit))}</header>"
     )
 
 
-def verdict(good: bool, words: str) -> str:
-    return f'<div class="verdict {"" if good else "bad"}"><strong>{escape(words)}</strong></div>'
+def verdict(good: bool, message: str) -> str:
+    return f'<div class="verdict {"" if good else "bad"}"><strong>{escape(message)}</strong></div>'
 
 
 def section(title: str, body: str) -> str:
@@ -150,15 +150,15 @@ def states(content: Content) -> str:
     for r in content.hmm.regimes_:
         intervals = [posterior.interval(name, r.state) for name in names]
         cells = [f"{mean:.4g}<br><span class='soft'>{low:.4g} to {high:.4g}</span>" for mean, low, high in intervals]
-        rows.append([f"{swatch(r.state)}{r.state}", escape(r.kind), *cells, escape(r.words)])
+        rows.append([f"{swatch(r.state)}{r.state}", escape(r.kind), *cells, escape(r.message)])
     header = ["state", "what it is", *(name.replace("_", " ") for name in names), "why"]
     return section("The states", table(header, rows, text=(1, len(header) - 1)) +
                    paragraph("Means of the posterior, and underneath the central 90 %.", "soft"))  # fmt: skip
 
 
 def checks_table(checks: list[Check]) -> str:
-    rows = [["good" if c.good else "bad", escape(c.name), f"{c.value:.3g}", escape(c.words)] for c in checks]
-    kinds = ["good-row" if c.good else "bad-row" for c in checks]
+    rows = [["good" if c.passed else "bad", escape(c.name), f"{c.value:.3g}", escape(c.message)] for c in checks]
+    kinds = ["good-row" if c.passed else "bad-row" for c in checks]
     return table(["", "check", "value", "what it means"], rows, kinds, text=(0, 1, 3))
 
 
@@ -169,7 +169,7 @@ def settings_list(settings: dict[str, str]) -> str:
 # ---------------------------------------------------------------- the series
 def viewer(content: Content) -> str:
     buttons = (("in", "Zoom in"), ("out", "Zoom out"), ("back", "Back"), ("on", "On"), ("all", "Whole series"))
-    tools = "".join(f'<button id="go-{name}" type="button">{words}</button>' for name, words in buttons)
+    tools = "".join(f'<button id="go-{name}" type="button">{message}</button>' for name, message in buttons)
     names = "".join(f"{swatch(k)}state {k}&ensp;" for k in range(content.hmm.posterior_.model.n_states))
     return section(
         "The series",
@@ -193,11 +193,11 @@ def event_list(content: Content) -> str:
         button = f'<button class="event" type="button" data-event="{i}">{escape(str(e.start))}</button>'
         state = f"{swatch(e.state)}{e.state}"
         rows.append([button, escape(str(e.end)), f"{e.duration:,}", f"{e.peak:.5g}", state, f"{e.probability:.3f}"])
-    words = "A click on an event shows it above."
+    message = "A click on an event shows it above."
     if len(events) > LISTED:
-        words += f" The {LISTED} longest of {len(events):,} are listed; events.csv has all."
+        message += f" The {LISTED} longest of {len(events):,} are listed; events.csv has all."
     header = ["start", "end", "duration", "peak", "state", "probability"]
-    return section("Rare events", paragraph(words, "soft no-print") +
+    return section("Rare events", paragraph(message, "soft no-print") +
                    f'<div class="events">{table(header, rows, text=(0, 1))}</div>')  # fmt: skip
 
 

@@ -22,8 +22,8 @@ kernels, on lanes of 16 doubles:
   parameters (K, P) given which observations belong to which state;
 * ``complete_score(family, count, sums, hat, c)``, if there are statistics: the score of a state in terms of their sums
   (n or expected n of them, taken at other parameters, whose constants are ``hat``): the control variate of chains;
-* ``complete(rng, y, phi)``, for Gibbs sampling with ``margins`` (below) unless ``statistics`` can do without: rows
-  (n, D) with draws of what is missing, given the rest;
+* ``complete(rng, y, phi)``, for Gibbs sampling with ``accepts_partial_rows`` (below), unless ``statistics`` can do
+  without: rows (n, D) with the missing entries drawn given the others;
 * ``cdf(y, phi)``, for residuals: P(Y <= y) of observations (n,) in a state with parameters phi (P,); of several columns
   ``cdfs(y, phi)``, that of each column by itself (n, D);
 * ``heavier(phi)``, to tell rare states from tails: families with heavier tails, and parameters of them like phi (K, P);
@@ -37,8 +37,9 @@ constants (``prepare`` returns an array), statistics and scores are rows in memo
 * ``add_statistics(family, y, c, weight, room, total)`` adds them to ``total``; for ``statistics`` call it on lists;
 * ``summed_score(family, count, sums, c, out)`` fills in the scores that belong to the sums of statistics.
 
-A family of several columns that can do without some of them says ``margins = True``: its functions then get rows of
-which some columns, not all, are missing (NaN), and give what the others say.  Otherwise such rows count as missing.
+A family of several columns that can do without some of them says ``accepts_partial_rows = True``: its functions then
+get rows in which some columns, but not all, are missing (NaN), and use the others.  Otherwise such rows count as
+missing.
 
 A missing observation (NaN) never reaches these functions' results.  Coordinates, Jacobians, gradients, priors,
 decoding and simulation come for free.
@@ -149,9 +150,10 @@ def domains(family: Family) -> tuple[Domain, ...]:
 
 
 def there(family: Family, y: Array) -> BoolArray:
-    """Which of the rows ``y`` (n, D) a family learns from: no column is missing or, if it has ``margins``, not all."""
+    """Which rows of ``y`` (n, D) a family learns from: those without a missing column or, if it accepts partial rows,
+    with at least one that is not missing."""
     gone = np.isnan(y)
-    return np.asarray(~(gone.all(1) if getattr(family, "margins", False) else gone.any(1)))
+    return np.asarray(~(gone.all(1) if getattr(family, "accepts_partial_rows", False) else gone.any(1)))
 
 
 def constant(family: Family, y: Array) -> Array:

@@ -38,8 +38,8 @@ class Trail:
         self.digest = hashlib.sha256()
         self.seen: dict[int, Any] = {}  # by identity, and held so that identities stay unique
 
-    def note(self, *words: Any) -> None:
-        self.digest.update(f"{words!r};".encode())
+    def note(self, *message: Any) -> None:
+        self.digest.update(f"{message!r};".encode())
 
     def add(self, thing: Any) -> None:
         match thing:
@@ -70,6 +70,10 @@ class Trail:
                 self.note(type(thing).__name__, thing)
             case numba.core.extending._Intrinsic():
                 self.add(thing._defn)
+            case python_types.FunctionType() if hasattr(
+                thing, "registry"
+            ):  # a generic: implementations have other tags
+                self.note(thing.__module__, thing.__qualname__)
             case _ if is_library(getattr(thing, "__module__", None)) and hasattr(thing, "__qualname__"):
                 self.note(thing.__module__, thing.__qualname__)
                 for cell in getattr(thing, "__closure__", None) or ():
@@ -83,8 +87,6 @@ class Trail:
                 self.note(os.urandom(16))
 
     def add_function(self, function: Any) -> None:
-        if hasattr(function, "registry"):
-            return  # a generic: its implementations are in other tags
         for value, kind in builtin_registry.globals:  # a user's own @overload of a helper
             for template in getattr(kind, "templates", ()) if value is function else ():
                 chooser = getattr(template, "_overload_func", None)

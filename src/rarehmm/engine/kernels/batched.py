@@ -14,14 +14,14 @@ from rarehmm.common.arrays import Array
 from rarehmm.engine.contracts.family import log_density, prepare
 from rarehmm.engine.dispatch import inner, kernel, specialise
 from rarehmm.engine.elementary import positive_log, relative
-from rarehmm.engine.kernels.chain import clear, eliminate, prior_slope, start_pull, unpack
+from rarehmm.engine.kernels.chain import clear, eliminate, prior_slope, start_slope, unpack
 from rarehmm.engine.kernels.messages import Point, Sums, add_expected, conclude, observation, seen, zeros
 from rarehmm.engine.lanes import any_lane, lane_array, load, load_columns, row, splat, store
 
 EVERY = 4  # steps between normalisations
 
 
-class Lot(NamedTuple):
+class Batch(NamedTuple):
     """A group of points at work; the arrays above the line have LANES last.
 
     Their parameters: ``c`` (K, C) what the family prepares, ``transition`` (K, K), ``start`` (K,).  Messages as in
@@ -29,7 +29,7 @@ class Lot(NamedTuple):
     (1, K), where n is the length of the series if it is gone through backwards too, else 1.  ``total`` (1,): log
     likelihood so far.  ``sums``: expectations.
 
-    For one point at a time: ``left``, ``pull`` (K, K), ``law`` (K,), ``u`` (2, K).
+    For one point at a time: ``left``, ``start_terms`` (K, K), ``law`` (K,), ``u`` (2, K).
     """
 
     c: Array
@@ -45,17 +45,17 @@ class Lot(NamedTuple):
     sums: Sums
 
     left: Array
-    pull: Array
-    law: Array
+    start_terms: Array
+    distribution: Array
     u: Array
 
 
-def lot(point: Point, D: int, n: int, Q: int) -> Lot:
+def batch(point: Point, D: int, n: int, Q: int) -> Batch:
     """Room for a group of points of the kind of ``point`` on series of up to n observations; Q as in ``zeros``."""
     (K, P), C, one = point.phi.shape, point.c.shape[1], lane_array
     messages = one(1, D), one(n, K), one(n + 1, K), one(n), one(1, K), one(1, K), one(1)
     alone = np.empty((K, K)), np.empty((K, K)), np.empty(K), np.empty((2, K))
-    return Lot(one(K, C), one(K, K), one(K), *messages, zeros(K, P, Q)[1], *alone)
+    return Batch(one(K, C), one(K, K), one(K), *messages, zeros(K, P, Q)[1], *alone)
 
 
 def lane_constants(template: Any, c: Array, k: int) -> Any:
@@ -79,19 +79,19 @@ specialise(
 
 # ---------------------------------------------------------------- parameters
 @inner
-def spread(family, target, theta, point, lot):
+def spread(family, target, theta, point, batch):
     """The points theta (n, d) to the lanes; idle lanes repeat the last."""
-    K = len(lot.law)
-    for w in range(lot.total.shape[1]):  # LANES, but not unrolled: that would take seconds to compile
+    K = len(batch.distribution)
+    for w in range(batch.total.shape[1]):  # LANES, but not unrolled: that would take seconds to compile
         unpack(family, target, theta[min(w, len(theta) - 1)], point)
-        eliminate(point.transition, lot.left, lot.law)
+        eliminate(point.transition, batch.left, batch.distribution)
         for k in range(K):
-            lot.start[k, w] = lot.law[k] if target.stationary else target.start[k]
+            batch.start[k, w] = batch.distribution[k] if target.stationary else target.start[k]
             for i in range(point.c.shape[1]):
-                lot.c[k, i, w] = point.c[k, i]
+                batch.c[k, i, w] = point.c[k, i]
             for j in range(K):
-                lot.transition[k, j, w] = point.transition[k, j]
-    store(lot.total, (0,), splat(0.0))
+                batch.transition[k, j, w] = point.transition[k, j]
+    store(batch.total, (0,), splat(0.0))
 
 
 @inner
@@ -121,94 +121,94 @@ def prior_value(target, point, theta):
 
 # ---------------------------------------------------------------- messages
 @inner
-def ahead(family, lot, point, y, fresh, back):
+def forward(family, batch, point, y, fresh, back):
     """The filter through the rows y (n, D), with densities and scales kept for the way back if wanted."""
-    K, template = len(lot.law), prepare(family, point.phi[0])
-    total = load(lot.total, (0,))
+    K, template = len(batch.distribution), prepare(family, point.phi[0])
+    total = load(batch.total, (0,))
     for t in range(len(y)):
         here, there, at = (t, t + 1, t) if back else (0, 0, 0)
         for i in range(y.shape[1]):
-            store(lot.x, (0, i), splat(y[t, i]))
-        missing = not any_lane(seen(family, observation(family, lot.x, 0)))
+            store(batch.x, (0, i), splat(y[t, i]))
+        missing = not any_lane(seen(family, observation(family, batch.x, 0)))
         for k in range(K):
             if fresh[t]:
-                s = load(lot.start, (k,))
+                s = load(batch.start, (k,))
             else:
-                s = load(lot.a, (here, 0)) * load(lot.transition, (0, k))
+                s = load(batch.a, (here, 0)) * load(batch.transition, (0, k))
                 for j in range(1, K):
-                    s = s + load(lot.a, (here, j)) * load(lot.transition, (j, k))
-            store(lot.pb, (0, k), s)
+                    s = s + load(batch.a, (here, j)) * load(batch.transition, (j, k))
+            store(batch.pb, (0, k), s)
         z = splat(0.0)
         if missing:
             for k in range(K):
-                s = load(lot.pb, (0, k))
-                store(lot.p, (at, k), splat(1.0))
-                store(lot.a, (there, k), s)
+                s = load(batch.pb, (0, k))
+                store(batch.p, (at, k), splat(1.0))
+                store(batch.a, (there, k), s)
                 z = z + s
         else:
-            x, top = observation(family, lot.x, 0), splat(-1e300)
+            x, top = observation(family, batch.x, 0), splat(-1e300)
             for k in range(K):
-                v = log_density(family, x, lane_constants(template, lot.c, k))
-                top = np.where((v > top) & (load(lot.pb, (0, k)) > 0.0), v, top)
-                store(lot.p, (at, k), v)
+                v = log_density(family, x, lane_constants(template, batch.c, k))
+                top = np.where((v > top) & (load(batch.pb, (0, k)) > 0.0), v, top)
+                store(batch.p, (at, k), v)
             for k in range(K):
-                e = relative(load(lot.p, (at, k)) - top)
-                s = load(lot.pb, (0, k)) * e
-                store(lot.p, (at, k), e)
-                store(lot.a, (there, k), s)
+                e = relative(load(batch.p, (at, k)) - top)
+                s = load(batch.pb, (0, k)) * e
+                store(batch.p, (at, k), e)
+                store(batch.a, (there, k), s)
                 z = z + s
             total = total + top
         if (t + 1) % EVERY == 0 or t == len(y) - 1 or fresh[t + 1]:
             total = total + positive_log(z)
             z = 1.0 / z
-            store(lot.scale, (at,), z)
+            store(batch.scale, (at,), z)
             for k in range(K):
-                store(lot.a, (there, k), load(lot.a, (there, k)) * z)
+                store(batch.a, (there, k), load(batch.a, (there, k)) * z)
         elif back:
-            store(lot.scale, (at,), splat(1.0))
-    store(lot.total, (0,), total)
+            store(batch.scale, (at,), splat(1.0))
+    store(batch.total, (0,), total)
 
 
 @inner
-def astern(family, lot, point, y, fresh):
+def backward(family, batch, point, y, fresh):
     """Back through all rows, adding expected scores, transitions (without the factor P) and first states."""
-    K, template, sums = len(lot.law), prepare(family, point.phi[0]), lot.sums
+    K, template, sums = len(batch.distribution), prepare(family, point.phi[0]), batch.sums
     clear(sums)
     every = splat(1.0) > splat(0.0)
     for t in range(len(y) - 1, -1, -1):
         if t == len(y) - 1 or fresh[t + 1]:
             for k in range(K):
-                store(lot.b, (0, k), splat(1.0))
+                store(batch.b, (0, k), splat(1.0))
         for i in range(y.shape[1]):
-            store(lot.x, (0, i), splat(y[t, i]))
-        missing = not any_lane(seen(family, observation(family, lot.x, 0)))
-        x, scale = observation(family, lot.x, 0), load(lot.scale, (t,))
+            store(batch.x, (0, i), splat(y[t, i]))
+        missing = not any_lane(seen(family, observation(family, batch.x, 0)))
+        x, scale = observation(family, batch.x, 0), load(batch.scale, (t,))
         for k in range(K):
-            bk = load(lot.b, (0, k))
-            gamma = load(lot.a, (t + 1, k)) * bk
-            store(lot.pb, (0, k), load(lot.p, (t, k)) * bk * scale)
+            bk = load(batch.b, (0, k))
+            gamma = load(batch.a, (t + 1, k)) * bk
+            store(batch.pb, (0, k), load(batch.p, (t, k)) * bk * scale)
             if not missing:
-                add_expected(family, x, lane_constants(template, lot.c, k), k, gamma, every, False, sums)
+                add_expected(family, x, lane_constants(template, batch.c, k), k, gamma, every, False, sums)
             if fresh[t]:
                 store(sums.first, (k,), load(sums.first, (k,)) + gamma)
         if not fresh[t]:
             for j in range(K):
-                aj = load(lot.a, (t, j))
+                aj = load(batch.a, (t, j))
                 s = splat(0.0)
                 for k in range(K):
-                    pb = load(lot.pb, (0, k))
-                    s = s + pb * load(lot.transition, (j, k))
+                    pb = load(batch.pb, (0, k))
+                    s = s + pb * load(batch.transition, (j, k))
                     store(sums.pairs, (j, k), load(sums.pairs, (j, k)) + aj * pb)
-                store(lot.b, (0, j), np.where(aj > 0.0, s, 0.0))
+                store(batch.b, (0, j), np.where(aj > 0.0, s, 0.0))
     for k in range(K):
-        conclude(family, lane_constants(template, lot.c, k), k, sums)
+        conclude(family, lane_constants(template, batch.c, k), k, sums)
 
 
 @inner
-def lane_gradient(w, target, point, theta, lot, gradient):
+def lane_gradient(w, target, point, theta, batch, gradient):
     """Gradient (d,) of the log posterior at theta, the point of lane w."""
     K, P = point.phi.shape
-    sums = lot.sums
+    sums = batch.sums
     for i in range(K * P):
         j, k = target.row[i], target.column[i]
         gradient[i] = sums.scores[j, k, w] * (point.phi[j, k] if target.logs[k] else 1.0)
@@ -219,10 +219,10 @@ def lane_gradient(w, target, point, theta, lot, gradient):
             total += sums.pairs[j, m, w] * point.transition[j, m]
         gradient[i] = (sums.pairs[j, k, w] - total) * point.transition[j, k]
     if target.stationary:
-        eliminate(point.transition, lot.left, lot.law)
-        start_pull(point.transition, lot.left, lot.law, sums.first, w, lot.u, lot.pull)
+        eliminate(point.transition, batch.left, batch.distribution)
+        start_slope(point.transition, batch.left, batch.distribution, sums.first, w, batch.u, batch.start_terms)
         for i in range(K * P, len(theta)):
-            gradient[i] += lot.pull[target.row[i], target.column[i]]
+            gradient[i] += batch.start_terms[target.row[i], target.column[i]]
     for i in range(len(theta)):
         if target.expanded and i >= K * P:
             gradient[i] /= theta[i]
@@ -231,32 +231,32 @@ def lane_gradient(w, target, point, theta, lot, gradient):
 
 # ---------------------------------------------------------------- what is called, with at most LANES points
 @kernel
-def begin(family, target, theta, point, lot):
+def begin(family, target, theta, point, batch):
     """Make a lot of points theta (n, d) ready for its first rows."""
-    spread(family, target, theta, point, lot)
+    spread(family, target, theta, point, batch)
 
 
 @kernel
-def go_on(family, point, y, fresh, lot, back):
+def advance(family, point, y, fresh, batch, back):
     """Carry a lot through more rows y of the series; ``fresh`` (rows + 1): where sequences begin.
 
     With ``back``, y are all rows, and what the way back needs is kept.
     """
-    ahead(family, lot, point, y, fresh, back)
+    forward(family, batch, point, y, fresh, back)
 
 
 @kernel
-def come_back(family, target, theta, point, y, fresh, lot, slopes):
+def gradients(family, target, theta, point, y, fresh, batch, slopes):
     """Gradients (n, d) of the log posterior at the points of a lot that has gone through all rows y."""
-    astern(family, lot, point, y, fresh)
+    backward(family, batch, point, y, fresh)
     for w in range(len(theta)):
         unpack(family, target, theta[w], point)
-        lane_gradient(w, target, point, theta[w], lot, slopes[w])
+        lane_gradient(w, target, point, theta[w], batch, slopes[w])
 
 
 @kernel
-def finish(family, target, theta, point, lot, values):
+def finish(family, target, theta, point, batch, values):
     """Log posteriors (n,) of the points of a lot that has seen all rows."""
     for w in range(len(theta)):
         unpack(family, target, theta[w], point)
-        values[w] = lot.total[0, w] + prior_value(target, point, theta[w])
+        values[w] = batch.total[0, w] + prior_value(target, point, theta[w])

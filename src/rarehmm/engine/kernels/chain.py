@@ -108,9 +108,9 @@ def unpack(family, target, theta, point):
 
 
 @inner
-def eliminate(transition, left, law):
+def eliminate(transition, left, distribution):
     """The stationary law (K,) of a positive matrix; ``left`` (K, K) keeps the elimination (see ``transitions``)."""
-    K = len(law)
+    K = len(distribution)
     for j in range(K):
         for k in range(K):
             left[j, k] = transition[j, k]
@@ -124,24 +124,24 @@ def eliminate(transition, left, law):
                 left[j, k] += left[j, n] * left[n, k]
     total = 0.0
     for n in range(K):
-        law[n] = 1.0 if n == 0 else 0.0
+        distribution[n] = 1.0 if n == 0 else 0.0
         for j in range(n):
-            law[n] += law[j] * left[j, n]
-        total += law[n]
+            distribution[n] += distribution[j] * left[j, n]
+        total += distribution[n]
     for n in range(K):
-        law[n] /= total
+        distribution[n] /= total
 
 
 @inner
-def start_pull(transition, left, law, first, w, u, out):
+def start_slope(transition, left, distribution, first, w, u, out):
     """Slope (K, K) in the logits of sum_k first[k, w] log law[k] (see ``stationary_pull``); u (2, K) is room."""
-    K = len(law)
+    K = len(distribution)
     total, bound = 0.0, 0.0
     for k in range(K):
         total += first[k, w]
         bound += 2.0 * abs(first[k, w])
     for k in range(K):
-        u[1, k] = first[k, w] / law[k] - total  # the right side, kept for the last line
+        u[1, k] = first[k, w] / distribution[k] - total  # the right side, kept for the last line
         u[0, k] = u[1, k]
     for n in range(K - 1, 0, -1):
         for j in range(n):
@@ -154,7 +154,7 @@ def start_pull(transition, left, law, first, w, u, out):
         u[0, n] = u[0, n] / leaving if n > 0 else 0.0
     for j in range(K):
         for k in range(K):
-            value = law[j] * transition[j, k] * (u[0, k] - u[0, j] + u[1, j])
+            value = distribution[j] * transition[j, k] * (u[0, k] - u[0, j] + u[1, j])
             out[j, k] = max(-bound, min(bound, value))
 
 
@@ -207,12 +207,13 @@ def clear(sums):
 
 @inner
 def add_start(owner, w, target, point, theta, sums, room, gradient):
-    """Add the pull of the start of lane w, where its sequence begins, to the transition that owns it, or to all."""
-    pull, row, column, expanded = room.pull, target.row, target.column, target.expanded
-    start_pull(point.transition, room.left, room.law, sums.first, w, room.u, pull)
+    """Add the gradient of the initial state of lane w, where its sequence begins, to the transition that owns it, or
+    to all."""
+    start_terms, row, column, expanded = room.start_terms, target.row, target.column, target.expanded
+    start_slope(point.transition, room.left, room.distribution, sums.first, w, room.u, start_terms)
     for i in range(point.phi.size, len(theta)):
         if owner == i or owner == -1:
-            gradient[i] += pull[row[i], column[i]] / theta[i] if expanded else pull[row[i], column[i]]
+            gradient[i] += start_terms[row[i], column[i]] / theta[i] if expanded else start_terms[row[i], column[i]]
 
 
 class Room(NamedTuple):
@@ -224,10 +225,10 @@ class Room(NamedTuple):
     top: Array
     b: Array
     pb: Array
-    law: Array
+    distribution: Array
     left: Array
     u: Array
-    pull: Array
+    start_terms: Array
     pairs: Array
     frozen: Array
     vectors: Array
@@ -265,7 +266,7 @@ def add_transitions(target, point, theta, sums, room, gradient):
 def add_frozen(family, target, point, sums, room, gradient):
     """Add the complete-data scores of the statistics room.frozen (C,) = counts, sums, transitions, first states; the
     last two are added to those of the windows."""
-    K = len(room.law)
+    K = len(room.distribution)
     t, first, pairs = room.frozen, sums.first, room.pairs
     Q = (len(t) - K * K - 2 * K) // K
     for k in range(K):
@@ -285,9 +286,9 @@ def estimate(family, target, gathered, at, count, theta, point, sums, room, grad
     last = gathered.buffer + gathered.length
     n = last + gathered.buffer
     unpack(family, target, theta, point)
-    eliminate(point.transition, room.left, room.law)
+    eliminate(point.transition, room.left, room.distribution)
     for k in range(K):
-        point.start[k] = room.law[k] if target.stationary else target.start[k]
+        point.start[k] = room.distribution[k] if target.stationary else target.start[k]
     for i in range(d):
         gradient[i] = 0.0
     separate, warm, share = gathered.owner[0, 0] >= 0, len(gathered.left) > 0, 1.0 / count
@@ -299,7 +300,7 @@ def estimate(family, target, gathered, at, count, theta, point, sums, room, grad
                 room.p, room.a, room.scale, room.top, room.b, room.pb,
             )  # fmt: skip
             for k in range(K):
-                store(g.a, (0, k), load(gathered.left, (row, q, k)) if warm else splat(room.law[k]))
+                store(g.a, (0, k), load(gathered.left, (row, q, k)) if warm else splat(room.distribution[k]))
                 store(g.b, (0, k), load(gathered.right, (row, q, k)) if warm else splat(1.0))
             forward(family, point, g, gathered.buffer, last, n, 4)
             backward(point, g, last, n, 4)

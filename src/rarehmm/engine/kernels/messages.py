@@ -92,11 +92,11 @@ def _observation(count: int, wide: bool) -> Any:
 
 
 def seen(family: Family, x: Any) -> Any:
-    """Mask of the lanes whose observation is there: no column is missing or, if the family has ``margins``, not all."""
+    """Mask of the lanes with an observation: no column is missing or, if the family accepts partial rows, not all."""
     if columns(family) == 1:
         return x == x
     there = np.array([column == column for column in x])
-    return there.any(0) if getattr(family, "margins", False) else there.all(0)
+    return there.any(0) if getattr(family, "accepts_partial_rows", False) else there.all(0)
 
 
 def _seen_one(family: Any, x: Any) -> Any:
@@ -120,7 +120,7 @@ def _seen_some(family: Any, x: Any) -> Any:
 def _seen(family: Any, x: Any) -> Any:
     if x is lanes_type:
         return _seen_one
-    return _seen_some if getattr(family.instance_class, "margins", False) else _seen_all
+    return _seen_some if getattr(family.instance_class, "accepts_partial_rows", False) else _seen_all
 
 
 def constants(family: Family, point: Point, c: Array, k: int) -> Any:

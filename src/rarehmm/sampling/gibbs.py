@@ -1,0 +1,164 @@
+"""Gibbs sampling on all data: states given parameters, then parameters given states."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+
+from rarehmm.common.arrays import Array, BoolArray, IntArray
+from rarehmm.common.checks import warn_interrupted
+from rarehmm.data.series import Series
+from rarehmm.engine.contracts.family import prepare, statistics, there
+from rarehmm.engine.kernels.sequential import draw_path_back
+from rarehmm.exact.em import SMALLEST, rows
+from rarehmm.exact.passes import begins, filter_states
+from rarehmm.model.coordinates import ExpandedMean
+from rarehmm.model.model import Model, Parameters
+from rarehmm.model.priors import Flat
+from rarehmm.model.stationary import stationary
+from rarehmm.sampling.starts import checked_start
+
+OnStep = Callable[[int], None]
+
+
+def gibbs(
+    rng: np.random.Generator,
+    model: Model,
+    series: Series,
+    start: Parameters,
+    steps: int,
+    *,
+    threads: int | None = None,
+    on_progress: OnStep | None = None,
+) -> Array:
+    r"""Draws of theta (steps, d) by Gibbs sampling: states given parameters, then parameters given states.
+
+    The states are drawn all at once (``draw_states``), the parameters from their conjugate laws: rows of P from
+    :math:`Dirichlet(\alpha + n_j)`, emissions by the family's ``conditional``.  Where the start is the stationary law
+    :math:`\pi(P)`, a new P is accepted with probability :math:`\min(1, \prod_s \pi'(x_{s1}) / \pi(x_{s1}))` over
+    sequences s (all rows or none).  The first draw is the one after ``start``.
+
+    Under ``ExpandedMean`` coordinates the sums of rows, of which the data know nothing, are drawn from their prior
+    :math:`Gamma(K\alpha, 1)`.  A parameter without a prior whose state has lost all its observations ends the chain
+    with an error: the posterior is then improper, and to keep the old value would hide it.  ``watch(step)`` is told of
+    each sweep.  Draws do not depend on ``threads``.
+    """
+    check_conjugate(model)
+    here = checked_start(rng, model, series, start, steps)
+    draws, sweep = np.empty((steps, model.size)), 0
+    try:
+        for sweep in range(steps):
+            path = draw_states(rng, model, here, series, threads=threads)
+            here = draw_parameters(rng, model, here, series, path)
+            draws[sweep] = coordinates(rng, model, here)
+            if on_progress is not None:
+                on_progress(sweep)
+    except KeyboardInterrupt:
+        warn_interrupted(sweep, steps)
+        draws = draws[:sweep]
+    return draws
+
+
+def draw_states(
+    rng: np.random.Generator, model: Model, parameters: Parameters, series: Series, *, threads: int | None = None
+) -> IntArray:
+    """A path of states (T,) from its law given the series: filtered forwards, drawn backwards."""
+    filtered = filter_states(model, parameters, series, threads=threads)
+    path = np.empty(len(series), dtype=np.int64)
+    uniform, fresh = rng.random(len(series)), begins(series, 0, len(series))
+    stuck = draw_path_back(filtered, parameters.transition, uniform, fresh, path)
+    if stuck >= 0:
+        raise ValueError(
+            f"no state can be drawn at {series.place(stuck)}: forbidden transitions leave only states with a "
+            "probability too small for a number. Use small transition probabilities, such as 1e-10, instead of zeros."
+        )
+    return path
+
+
+def draw_parameters(
+    rng: np.random.Generator, model: Model, old: Parameters, series: Series, path: IntArray
+) -> Parameters:
+    """New parameters from their law given the series and its states."""
+    family: Any = model.family
+    counts, sums = state_statistics(rng, model, old.phi, series, path)
+    phi = model.fixed_values.in_phi(family.conditional(rng, old.phi, counts, sums, model.pinned_priors))
+    fresh = begins(series, 0, len(series))
+    pairs = transition_counts(path, fresh, model.n_states)
+    transition = model.fixed_values.in_rows(draw_rows(rng, pairs + model.priors.transition.concentration))
+    if model.start is not None:
+        return Parameters(phi, transition, model.start)
+    new = Parameters(phi, transition, stationary(transition))
+    return new if accepts(rng, old.start, new.start, path[fresh]) else old._replace(phi=phi)
+
+
+def state_statistics(
+    rng: np.random.Generator, model: Model, phi: Array, series: Series, path: IntArray
+) -> tuple[Array, Array]:
+    """Observations of each state (K,) and sums of its statistics (K, Q), centred at ``phi``; missing ones left out, or
+    drawn where only some columns of a row are missing."""
+    K, family = model.n_states, cast(Any, model.family)
+    constants = [prepare(model.family, row) for row in phi]
+    counts, sums = np.zeros(K), []
+    for first, y in series.strides():
+        x = np.where(there(family, y), path[first : first + len(y)], -1)
+        for k, c in enumerate(constants):
+            mine = y[x == k]
+            value = tuple((family.complete(rng, mine, phi[k]) if hasattr(family, "complete") else mine).T)
+            counts[k] += len(value[0])
+            found = statistics(model.family, value if len(value) > 1 else value[0], c)
+            sums.append([np.broadcast_to(s, len(value[0])).sum() for s in found])
+    return counts, np.array(sums).reshape(len(sums) // K, K, len(sums[0])).sum(0)
+
+
+def transition_counts(path: IntArray, fresh: BoolArray, K: int) -> Array:
+    """How often each state followed each other (K, K), not across joins of sequences."""
+    joined = ~fresh[1:]
+    pairs = path[:-1][joined] * K + path[1:][joined]
+    return np.bincount(pairs, minlength=K * K).reshape(K, K).astype(float)
+
+
+def draw_rows(rng: np.random.Generator, weight: Array) -> Array:
+    """Rows of a transition matrix from Dirichlet laws with the parameters ``weight`` (K, K).
+
+    In logarithms, since Gamma numbers with a small parameter underflow: G(a) is G(a + 1) U^(1/a).  Probabilities below
+    ``SMALLEST`` are set to it.
+    """
+    logs = np.log(rng.standard_gamma(weight + 1)) - rng.standard_exponential(weight.shape) / weight
+    return rows(np.exp(logs - logs.max(1, keepdims=True)))
+
+
+def accepts(rng: np.random.Generator, old: Array, new: Array, first: IntArray) -> bool:
+    r"""Whether the start law ``old`` (K,) gives way to ``new``: :math:`u < \prod_s \pi'(x_{s1}) / \pi(x_{s1})`."""
+    with np.errstate(divide="ignore"):
+        gain = np.log(new[first]).sum() - np.log(old[first]).sum()
+    return bool(gain > -rng.standard_exponential())
+
+
+def coordinates(rng: np.random.Generator, model: Model, parameters: Parameters) -> Array:
+    """theta (d,); row sums of expanded means, which P does not fix, are drawn from their prior."""
+    theta = model.pack(parameters)
+    if isinstance(model.coordinates, ExpandedMean):
+        K = model.n_states
+        sums = rng.gamma(K * model.priors.transition.concentration, size=(K, 1))
+        theta[-K * K :] = np.maximum(sums * parameters.transition, SMALLEST).ravel()
+    return theta
+
+
+def check_conjugate(model: Model) -> None:
+    """Refuse a model whose parameters have no conjugate law given the states."""
+    if not hasattr(model.family, "conditional"):
+        raise TypeError(
+            f"{model.name} has no 'conditional', which draws its parameters given the states, and Gibbs sampling "
+            "needs it (see rarehmm.emissions). Use langevin, or another family."
+        )
+    if model.priors.transition.concentration == 0 and model.coordinates.size(model.n_states) > 0:
+        raise ValueError(
+            "the concentration of the transition prior is 0: transitions that never happen have no posterior, and "
+            "Gibbs sampling would run off. Give them a prior, such as Dirichlet(1.0)."
+        )
+    for p, prior in zip(model.family.parameters, model.priors.emission, strict=True):
+        if p.support == "positive" and isinstance(prior, Flat) and not model.logs:
+            raise ValueError(
+                f"the prior of {p.name!r} is Flat and the model has logs=False; Gibbs sampling knows Flat as uniform "
+                "in the logarithm. Use logs=True, or give it a prior."
+            )

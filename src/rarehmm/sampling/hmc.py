@@ -1,0 +1,139 @@
+"""Hamiltonian Monte Carlo on all data: each step reads the whole series."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from rarehmm.common.arrays import Array
+from rarehmm.common.checks import check_generator, check_whole, warn_interrupted
+from rarehmm.data.series import Series
+from rarehmm.engine.lanes import LANES
+from rarehmm.exact.batched import BatchedLogPosterior
+from rarehmm.search.mode import Mode
+
+OnStep = Callable[[int], None]
+
+
+def hmc(
+    rng: np.random.Generator,
+    mode: Mode,
+    series: Series,
+    steps: int,
+    *,
+    chains: int = LANES,
+    leaps: int = 8,
+    accept: float = 0.8,
+    threads: int | None = None,
+    on_progress: OnStep | None = None,
+) -> Array:
+    """Draws of theta (chains, steps, d) by Hamiltonian Monte Carlo on all data, in whitened coordinates.
+
+    Trajectories of about ``leaps`` leapfrog steps, their number drawn anew for each.  In a warm-up of a quarter as many
+    draws (120 at least) the metric goes from that of the mode to the covariance of the draws of all chains, and one
+    step size for all is found for an acceptance of about ``accept``.  On short series the chains are advanced together,
+    one in each SIMD lane: up to 16 of them cost as much as one.  ``watch(step)`` is told of each step, warm-up
+    included; Ctrl-C returns the draws so far.
+    """
+    check_generator(rng)
+    check_whole("steps", steps)
+    check_whole("chains", chains)
+    check_whole("leaps", leaps)
+    points, d = BatchedLogPosterior(mode.model, series, threads), len(mode.theta)
+    centre, factor = mode.theta, mode.factor
+
+    def place(z: Array) -> Place:
+        values, slopes = points.values_and_slopes(centre + z @ factor.T)
+        return Place(z, values, slopes @ factor)
+
+    out, warm, t = np.empty((chains, steps, d)), max(120, steps // 4), 0
+    here = place(likely_starts(rng, mode, points, chains))
+    log_size, visited = math.log(0.5 / d**0.25), []
+    try:
+        for t in range(-warm, steps):
+            here, chance = trajectory(rng, place, here, math.exp(log_size), leaps)
+            theta = centre + here.z @ factor.T
+            if t < 0:
+                log_size += (chance - accept) * (t + warm + 10) ** -0.6
+                visited.append(theta)
+                if t in (-3 * warm // 4, -warm // 2):  # a metric from where the chains have been since the last
+                    centre, factor = learnt_metric(np.array(visited[len(visited) // 2 :]), factor)
+                    here = place(solve_triangular(factor, (theta - centre).T, lower=True).T)
+                    log_size = max(log_size, math.log(0.5 / d**0.25))
+            else:
+                out[:, t] = theta
+            if on_progress is not None:
+                on_progress(t + warm)
+    except KeyboardInterrupt:
+        warn_interrupted(chains * max(t, 0), chains * steps)
+        out = out[:, :t]
+    return out
+
+
+class Place(NamedTuple):
+    """Where chains stand: whitened positions z (chains, d), log densities (chains,) and their slopes (chains, d)."""
+
+    z: Array
+    value: Array
+    slope: Array
+
+
+def likely_starts(rng: np.random.Generator, mode: Mode, points: BatchedLogPosterior, chains: int) -> Array:
+    """Whitened positions (chains, d) from the Laplace approximation, the more probable the likelier."""
+    around = rng.standard_normal((32 * chains, len(mode.theta)))
+    height = points.values(mode.theta + around @ mode.factor.T) + (around**2).sum(1) / 2
+    if not np.isfinite(height).any():
+        raise ValueError(
+            "no point near the mode has a posterior density: it is too flat there, as that of transitions that never "
+            "happen without a prior. Give priors, such as Dirichlet(1.0)."
+        )
+    return np.asarray(around[np.argmax(height + rng.gumbel(size=(chains, len(height))), axis=1)])
+
+
+def trajectory(
+    rng: np.random.Generator, place: Callable[[Array], Place], begin: Place, size: float, leaps: int
+) -> tuple[Place, float]:
+    """A trajectory of each chain with its Metropolis correction: where they are then, and their mean acceptance.  One
+    that leaves all bounds is not taken."""
+    momentum, end = rng.standard_normal(begin.z.shape), begin
+    energy = begin.value - (momentum**2).sum(1) / 2
+    with np.errstate(over="ignore", invalid="ignore"):
+        for _ in range(int(rng.integers(1, 2 * leaps))):
+            momentum = momentum + size / 2 * end.slope
+            end = place(end.z + size * momentum)
+            momentum = momentum + size / 2 * end.slope
+        gain = np.nan_to_num(end.value - (momentum**2).sum(1) / 2 - energy, nan=-np.inf)
+    chance = np.exp(np.minimum(0.0, gain))
+    taken = rng.random(len(chance)) < chance
+    z, slope = (np.where(taken[:, None], new, old) for new, old in ((end.z, begin.z), (end.slope, begin.slope)))
+    return Place(z, np.where(taken, end.value, begin.value), slope), float(chance.mean())
+
+
+def learnt_metric(visited: Array, factor: Array) -> tuple[Array, Array]:
+    """Mean (d,) of points visited (n, chains, d) and a factor (d, d) of their covariance, drawn towards the old one as
+    far as chains that hardly move leave it in doubt."""
+    d = visited.shape[-1]
+    flat = visited.reshape(-1, d)
+    z = solve_triangular(factor, (flat - flat.mean(0)).T, lower=True)
+    share = len(flat) / (len(flat) + 10.0 * d)
+    inside = np.linalg.cholesky(share * (z @ z.T) / len(flat) + (1 - share) * np.eye(d))
+    return flat.mean(0), factor @ inside
+
+
+def metropolis_langevin(
+    rng: np.random.Generator,
+    mode: Mode,
+    series: Series,
+    steps: int,
+    *,
+    chains: int = LANES,
+    threads: int | None = None,
+    on_progress: OnStep | None = None,
+) -> Array:
+    """Draws of theta (chains, steps, d) by Langevin dynamics on all data with a Metropolis correction (MALA).
+
+    That is Hamiltonian Monte Carlo with trajectories of one step, accepted at the rate that is best for it.
+    """
+    return hmc(rng, mode, series, steps, chains=chains, leaps=1, accept=0.574, threads=threads, on_progress=on_progress)

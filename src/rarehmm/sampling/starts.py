@@ -1,0 +1,19 @@
+"""Where full-data samplers start from, checked."""
+
+import numpy as np
+
+from rarehmm.common.checks import check_generator, check_whole
+from rarehmm.data.series import Series
+from rarehmm.model.model import Model, Parameters, check_learnable
+
+
+def checked_start(rng: np.random.Generator, model: Model, series: Series, start: Parameters, steps: int) -> Parameters:
+    """The parameters to start from, with the start law of the model; refuse what no chain can run on."""
+    check_generator(rng)
+    check_whole("steps", steps)
+    model.check(series)
+    check_learnable(model.family, model.n_states, series)
+    model.check_parameters(start)
+    here = model.natural(start.phi, start.transition)
+    model.unpack(model.pack(here))  # inside the bounds of theta
+    return here
