@@ -109,6 +109,6 @@ def test_what_goes_wrong_in_a_thread_is_told(threads, monkeypatch):
     def fail(*_):
         raise KeyError("in a thread")
 
-    monkeypatch.setattr(points, "_lot", fail)
+    monkeypatch.setattr(points, "_batch", fail)
     with pytest.raises(KeyError, match="in a thread"):
         points._together(np.tile(model.pack(parameters), (100, 1)), False)

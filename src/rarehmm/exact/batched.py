@@ -1,7 +1,7 @@
 """Log posteriors of many points at once: what importance sampling and full-data Monte Carlo ask for.
 
-Sixteen points share each reading of an observation (see ``kernels.points``), and nothing is set up anew for each: on a
-short series this is tens of times faster than one pass after the other.
+Sixteen points share each reading of an observation (see ``engine.kernels.batched``), and nothing is set up anew for
+each: on a short series this is tens of times faster than one pass after the other.
 """
 
 import os
@@ -16,14 +16,12 @@ from rarehmm.data.series import Series
 from rarehmm.data.workers import available_threads, pool
 from rarehmm.engine.contracts.family import prepare
 from rarehmm.engine.dispatch import explained
-from rarehmm.engine.kernels.batched import Batch, advance, batch, begin, finish, gradients
-from rarehmm.engine.kernels.chain import Target
+from rarehmm.engine.kernels.batched import Batch, advance, batch, gradients
 from rarehmm.engine.kernels.messages import Point
 from rarehmm.engine.lanes import LANES
 from rarehmm.exact.block_sample import BlockSample
 from rarehmm.exact.passes import CAREFUL, Pass, begins, constant_total, log_posterior, log_posterior_value, rows_of
 from rarehmm.exact.statistics import n_summed
-from rarehmm.model.coordinates import AdditiveLogRatio
 from rarehmm.model.model import Model
 
 ROOM = 1 << 25  # bytes of messages that the way back may keep for sixteen points
@@ -37,25 +35,9 @@ class BatchedLogPosterior:
         check_threads(threads)
         self.model, self.series = model, series
         self.threads = threads or available_threads()
-        self.target = bare_target(model)
         self.short = not isinstance(series, BlockSample) and 2 * (len(series) + 1) * model.n_states * 8 * LANES <= ROOM
         self.doubtful: bool | None = None  # whether transitions that never happen leave hardly any way
-        self.constant: float | None = None
         self.rooms: dict[tuple[int, int], tuple[Point, Batch]] = {}  # one for each thread, forwards and back
-
-    def _constant(self, theta: Array) -> float:
-        """What the kernels leave out of the log posterior, the same for all theta: found at a likely one of the
-        first points (n, d), since far away the prior is so small that the constant would be lost in its logarithm."""
-        if self.constant is None:
-            logs = [self.model.log_prior(row) for row in theta[:LANES]]
-            best = int(np.argmax(logs))
-            prior, one = np.empty(1), self.model.spread(theta[best : best + 1])
-            point, group = self._room(0, 1)
-            with explained(self.model.name):
-                begin(self.model.family, self.target, one, point, group)
-                finish(self.model.family, self.target, one, point, group, prior)
-            self.constant = constant_total(self.model, self.series) + logs[best] - float(prior[0])
-        return self.constant
 
     def values(self, theta: Array) -> Array:
         """Log posteriors (n,); minus infinity out of bounds."""
@@ -98,8 +80,7 @@ class BatchedLogPosterior:
         return out
 
     def _together(self, theta: Array, back: bool) -> tuple[Array, Array]:
-        """The same for points inside the bounds, in lanes."""
-        constant = self._constant(theta)
+        """Log posteriors (n,) of points inside the bounds and, with ``back``, their gradients (n, d), in lanes."""
         values, slopes = np.empty(len(theta)), np.empty(theta.shape)
         parts = [theta[i : i + LANES] for i in range(0, len(theta), LANES)]
         waiting, stop = iter(range(len(parts))), threading.Event()  # shared by the threads, each takes the next
@@ -109,7 +90,7 @@ class BatchedLogPosterior:
                 if stop.is_set():
                     return
                 rows = slice(i * LANES, (i + 1) * LANES)
-                self._lot(parts[i], thread, values[rows], slopes[rows] if back else None)
+                self._batch(parts[i], thread, values[rows], slopes[rows] if back else None)
 
         helpers = min(self.threads, len(parts)) - 1
         others = [pool(helpers, os.getpid()).submit(drain, i + 1) for i in range(helpers)]
@@ -122,22 +103,22 @@ class BatchedLogPosterior:
             wait(others)
         for other in others:
             other.result()
-        return values + constant, slopes
+        return values + self.model.log_prior(theta) + constant_total(self.model, self.series), slopes
 
-    def _lot(self, theta: Array, thread: int, values: Array, slopes: Array | None) -> None:
-        """At most LANES points, by one thread."""
-        family, back, theta = self.model.family, slopes is not None, self.model.spread(theta)
+    def _batch(self, theta: Array, thread: int, values: Array, slopes: Array | None) -> None:
+        """Log likelihoods of at most LANES points and, if wanted, gradients of their log posteriors, by one thread."""
+        family, target, back = self.model.family, self.model.target, slopes is not None
+        theta = self.model.spread(theta)
         point, group = self._room(thread, len(self.series) if back else 1)
         with explained(self.model.name):
-            begin(family, self.target, theta, point, group)
             for low, high in [(0, len(self.series))] if back else rows_of(self.series):
                 y, fresh = self._rows(low, high)
-                advance(family, point, y, fresh, group, back)
+                advance(family, target, theta, point, y, fresh, group, low == 0, back)
+            values[:] = group.total[0, : len(theta)]
             if slopes is not None:
                 every = np.empty(theta.shape)
-                gradients(family, self.target, theta, point, y, fresh, group, every)
+                gradients(family, target, theta, point, y, fresh, group, every)
                 slopes[:] = every[:, self.model.free]
-            finish(family, self.target, theta, point, group, values)
 
     def _room(self, thread: int, n: int) -> tuple[Point, Batch]:
         if (thread, n) not in self.rooms:
@@ -157,31 +138,3 @@ def empty_point(model: Model) -> Point:
     K, P = model.n_states, len(model.family.parameters)
     phi = np.ones((K, P))
     return Point(phi, np.empty((K, len(prepare(model.family, phi[0])))), np.empty((K, K)), np.empty(K))
-
-
-def bare_target(model: Model) -> Target:
-    """The posterior of a model as kernels see it, without mode or frozen statistics."""
-    K, P, d = model.n_states, len(model.family.parameters), model.size
-    rows, columns = model.coordinates.free(K)
-    none = np.zeros((0, 0))
-    return Target(
-        logs=model.as_logs,
-        prior=model.prior_terms,
-        concentration=float(model.priors.transition.concentration),
-        allowed=model.fixed_values.allowed.sum(1),
-        expanded=not isinstance(model.coordinates, AdditiveLogRatio),
-        row=np.concatenate([np.tile(np.arange(K), P), rows]),
-        column=np.concatenate([np.repeat(np.arange(P), K), columns]),
-        stationary=model.start is None,
-        start=np.zeros(K) if model.start is None else model.start,
-        free=model.free,
-        vector=model.vector,
-        bounds=model.bounds,
-        power=model.powers,
-        whitened=False,
-        centre=np.zeros(d),
-        factor=none,
-        growth=1.0,
-        total=np.zeros(0),
-        hat=none,
-    )

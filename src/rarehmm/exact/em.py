@@ -16,11 +16,9 @@ from rarehmm.common.arrays import Array
 from rarehmm.data.series import Series
 from rarehmm.exact.block_sample import BlockSample
 from rarehmm.exact.passes import Expectations, expectations, log_posterior
-from rarehmm.model.coordinates import AdditiveLogRatio
+from rarehmm.model.coordinates import SMALLEST, AdditiveLogRatio
 from rarehmm.model.model import Model, Parameters, check_learnable
 from rarehmm.model.stationary import stationary, stationary_slope
-
-SMALLEST = 1e-100  # transition probabilities that EM drives to zero stop here
 
 
 class Climb(NamedTuple):
@@ -79,26 +77,22 @@ def rows(counts: Array) -> Array:
 
 
 def by_quasi_newton(model: Model, begin: Array, counts: Array, first: Array) -> Array:
-    """The same maximum by L-BFGS in log ratios."""
-    model, K = model.with_reference(begin), len(begin)
-    coordinates, emission = model.coordinates, model.fixed_values.phi.size
-    free = model.free[model.free >= emission] - emission
-
-    def matrix(x: Array) -> Array:
-        every = model.vector[emission:].copy()
-        every[free] = x
-        return coordinates.unpack(every, K)
+    """The maximum of ``best_transition`` by L-BFGS in log ratios, from ``begin`` (K, K)."""
+    model = model.with_reference(begin)
+    n_emission = model.fixed_values.phi.size
+    rows_free = model.free >= n_emission  # entries of theta that are transitions
+    theta, scores = model.vector[model.free], np.zeros(model.fixed_values.phi.shape)
 
     def objective(x: Array) -> tuple[float, Array]:
-        P = np.maximum(matrix(x), SMALLEST)
+        theta[rows_free] = x
+        P = np.maximum(model.unpack_all(theta)[1], SMALLEST)
         distribution = np.maximum(stationary(P), SMALLEST)
         value = float((counts * np.log(P)).sum() + first @ np.log(distribution))
-        slope = counts - P * counts.sum(1, keepdims=True) + stationary_slope(P, first)
-        return -value, -coordinates.gradient_from_logits(x, slope)[free]
+        return -value, -model.gradient_from_expectations(theta, scores, counts, first)[rows_free]
 
-    here = coordinates.pack(np.maximum(begin, SMALLEST))[free]
-    found = minimize(objective, here, jac=True, method="L-BFGS-B", options={"maxiter": 20})
-    return model.fixed_values.in_rows(rows(matrix(found.x)))
+    here = model.coordinates.pack(np.maximum(begin, SMALLEST))[model.free[rows_free] - n_emission]
+    theta[rows_free] = descend(objective, here, 20).x
+    return model.fixed_values.in_rows(rows(model.unpack_all(theta)[1]))
 
 
 def climb(

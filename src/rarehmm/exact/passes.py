@@ -100,7 +100,7 @@ def log_posterior(
 def log_posterior_value(model: Model, theta: Array, series: Series, *, threads: int | None = None) -> float:
     """The same without the gradient, in a third of the time."""
     value = log_likelihood(model, model.unpack(theta), series, threads=threads)
-    return value + model.log_prior(theta) + beyond_blocks(series, theta)[0]
+    return value + float(model.log_prior(theta)) + beyond_blocks(series, theta)[0]
 
 
 def beyond_blocks(series: Series, theta: Array) -> tuple[float, Array | float]:

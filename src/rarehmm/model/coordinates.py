@@ -1,30 +1,67 @@
-r"""Coordinates of the transition matrix: ways to write it as a vector, their priors and Jacobians."""
+r"""Coordinates of the transition matrix: ways to write it as a vector, with their priors and Jacobians."""
 
-import math
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from scipy.special import gammaln
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.model.priors import Dirichlet
 
+FORBIDDEN = -1000.0  # log ratio of a transition that never happens: its probability is 0 to the last bit
+HUGE = 1e150  # beyond this and its inverse, squares and products overflow
+SMALLEST = 1e-100  # probabilities that an estimate drives to zero stop here
+
 
 class Coordinates(Protocol):
-    """A way of writing a transition matrix as a vector, one number for each of the entries ``free`` (rows, columns).
+    """A way to write a transition matrix as a vector with one number for each of the entries ``free`` (rows, columns).
 
-    ``pull`` takes the slope of a function in the logits of the rows, (..., K, K) with rows that sum to zero, to the
-    slope in the coordinates; ``pack`` and ``unpack`` take many points at once, (..., K, K) and (..., size);
-    ``log_prior`` is the density of the coordinates, Jacobian included, and ``log_prior_slope`` its gradient.
+    ``pack`` and ``unpack`` take many points at once, (..., K, K) and (..., size); ``log_prior`` is the log density of
+    the coordinates (..., size), Jacobian included.  Its gradient, and that of the log likelihood, are assembled by
+    ``engine.kernels.gradient``, which knows two kinds: log ratios and (``is_expanded``) expanded means.
     """
+
+    @property
+    def is_expanded(self) -> bool:
+        """Whether the coordinates are positive numbers, proportional to the entries of each row."""
+        ...
+
+    @property
+    def power(self) -> float:
+        """How the metric of a coordinate grows with it, 0 where it may have any sign (``samplers.expanded_mean``)."""
+        ...
+
+    @property
+    def largest(self) -> float:
+        """Largest absolute value of a coordinate."""
+        ...
+
+    def check(self, K: int) -> None:
+        """Refuse settings that do not fit K states."""
+        ...
 
     def size(self, K: int) -> int: ...
     def free(self, K: int) -> tuple[IntArray, IntArray]: ...
     def names(self, K: int) -> list[str]: ...
     def pack(self, transition: Array) -> Array: ...
     def unpack(self, x: Array, K: int) -> Array: ...
-    def gradient_from_logits(self, x: Array, slope: Array) -> Array: ...
-    def log_prior(self, x: Array, K: int, prior: Dirichlet) -> float: ...
-    def log_prior_slope(self, x: Array, K: int, prior: Dirichlet) -> Array: ...
+    def log_prior(self, x: Array, K: int, prior: Dirichlet) -> Array: ...
+
+    def with_fixed(self, transition: Array) -> "Coordinates":
+        """Coordinates that can represent known transitions (K, K), NaN where nothing is known."""
+        ...
+
+    def fixed(self, transition: Array) -> Array:
+        """Coordinates (size,) of known transitions (K, K), which may be 0; 1 where nothing is known."""
+        ...
+
+    def reordered(self, order: IntArray) -> "Coordinates":
+        """The coordinates after state k has become what state order[k] was."""
+        ...
+
+    def redrawn(self, rng: np.random.Generator, x: Array, transition: Array, prior: Dirichlet) -> Array:
+        """Coordinates x of a matrix with everything that the matrix leaves open drawn from its prior."""
+        ...
 
 
 class AdditiveLogRatio(NamedTuple):
@@ -35,15 +72,38 @@ class AdditiveLogRatio(NamedTuple):
 
     reference: tuple[int, ...] | None = None
 
+    @classmethod
+    def around(cls, transition: Array) -> "AdditiveLogRatio":
+        """Log ratios to the largest entry of each row of ``transition`` (K, K)."""
+        return cls(tuple(int(k) for k in np.argmax(transition, axis=1)))
+
+    @property
+    def is_expanded(self) -> bool:
+        return False
+
+    @property
+    def power(self) -> float:
+        return 0.0
+
+    @property
+    def largest(self) -> float:
+        return float(np.log(HUGE))
+
+    def check(self, K: int) -> None:
+        r: Any = self.reference
+        valid = isinstance(r, tuple) and all(isinstance(k, int | np.integer) and 0 <= k < K for k in r)
+        if r is not None and (not valid or len(r) != K):
+            raise ValueError(f"reference is {r}; a tuple of {K} states in 0..{K - 1}, one for each row, is needed.")
+
+    def references(self, K: int) -> IntArray:
+        return np.arange(K) if self.reference is None else np.array(self.reference, dtype=np.int64)
+
     def free(self, K: int) -> tuple[IntArray, IntArray]:
         """Rows and columns of the entries that have a coordinate."""
         mask = np.ones((K, K), dtype=bool)
         mask[np.arange(K), self.references(K)] = False
         rows, columns = np.nonzero(mask)
         return rows, columns
-
-    def references(self, K: int) -> IntArray:
-        return np.arange(K) if self.reference is None else np.array(self.reference, dtype=np.int64)
 
     def size(self, K: int) -> int:
         return K * (K - 1)
@@ -53,13 +113,16 @@ class AdditiveLogRatio(NamedTuple):
         return [f"log transition[{j}, {k}] / transition[{j}, {r[j]}]" for j, k in zip(*self.free(K), strict=True)]
 
     def pack(self, transition: Array) -> Array:
-        K = transition.shape[-1]
         if (transition <= 0).any():
             *_, j, k = np.argwhere(transition <= 0)[0]
             raise ValueError(
                 f"transition[{j}, {k}] is {transition.min():g} and has no log ratio; entries must be positive here. "
                 "Start from a small probability, such as 1e-10, instead."
             )
+        return self._ratios(transition)
+
+    def _ratios(self, transition: Array) -> Array:
+        K = transition.shape[-1]
         rows, columns = self.free(K)
         return np.log(transition[..., rows, columns] / transition[..., rows, self.references(K)[rows]])
 
@@ -69,24 +132,56 @@ class AdditiveLogRatio(NamedTuple):
         out = np.exp(logits - logits.max(-1, keepdims=True))
         return np.asarray(out / out.sum(-1, keepdims=True))
 
-    def gradient_from_logits(self, x: Array, slope: Array) -> Array:
-        rows, columns = self.free(slope.shape[-1])
-        return slope[..., rows, columns]
-
-    def log_prior(self, x: Array, K: int, prior: Dirichlet) -> float:
-        transition = self.unpack(x, K)
-        return float(sum(prior.log_density(row[row > 0]) + np.log(row[row > 0]).sum() for row in transition))
-
-    def log_prior_slope(self, x: Array, K: int, prior: Dirichlet) -> Array:
+    def log_prior(self, x: Array, K: int, prior: Dirichlet) -> Array:
+        """A Dirichlet density over the entries of each row that can happen, times the Jacobian, their product."""
         a, transition = prior.concentration, self.unpack(x, K)
-        return np.asarray((a - (transition > 0).sum(1, keepdims=True) * a * transition)[self.free(K)])
+        possible = transition > 0
+        count = possible.sum(-1)
+        norm = gammaln(count * a) - count * gammaln(a) if a > 0 else np.zeros(count.shape)
+        logs = np.log(np.where(possible, transition, 1.0)).sum(-1)
+        return np.asarray((norm + a * logs).sum(-1))
+
+    def with_fixed(self, transition: Array) -> "AdditiveLogRatio":
+        r, row = self.references(len(transition)), np.arange(len(transition))
+        if not (transition[row, r] == 0).any():
+            return self
+        if self.reference is not None:
+            raise ValueError(f"reference is {self.reference}; some of these transitions are forbidden.")
+        weight = np.where(np.isnan(transition), 1.0, transition) + np.where(transition != 0, np.eye(len(r)), 0.0)
+        return AdditiveLogRatio.around(weight)
+
+    def fixed(self, transition: Array) -> Array:
+        with np.errstate(divide="ignore"):
+            return np.maximum(self._ratios(transition), FORBIDDEN)
+
+    def reordered(self, order: IntArray) -> "AdditiveLogRatio":
+        place = np.argsort(order)  # where each state goes
+        return AdditiveLogRatio(tuple(int(k) for k in place[self.references(len(order))[order]]))
+
+    def redrawn(self, rng: np.random.Generator, x: Array, transition: Array, prior: Dirichlet) -> Array:
+        return x
 
 
 class ExpandedMean(NamedTuple):
     r"""The paper's :math:`\hat A`: positive :math:`\hat A_{jk} \sim Gamma(\alpha, 1)`, :math:`P_{jk} = \hat A_{jk} /
-    \sum_l \hat A_{jl}`: K^2 numbers.  Row sums are free of the data; ``pack`` gives them the value of their mean,
+    \sum_l \hat A_{jl}`: K^2 numbers.  The data say nothing about row sums; ``pack`` gives them the value of their mean,
     K alpha, for alpha = 1.
     """
+
+    @property
+    def is_expanded(self) -> bool:
+        return True
+
+    @property
+    def power(self) -> float:
+        return 1.0
+
+    @property
+    def largest(self) -> float:
+        return HUGE
+
+    def check(self, K: int) -> None:
+        pass
 
     def size(self, K: int) -> int:
         return K * K
@@ -109,12 +204,20 @@ class ExpandedMean(NamedTuple):
             raise ValueError(f"expanded[{j}, {k}] is {expanded.min()}; expanded means must be positive.")
         return np.asarray(expanded / expanded.sum(-1, keepdims=True))
 
-    def gradient_from_logits(self, x: Array, slope: Array) -> Array:
-        return np.asarray(slope.reshape(*slope.shape[:-2], -1) / x)
-
-    def log_prior(self, x: Array, K: int, prior: Dirichlet) -> float:
+    def log_prior(self, x: Array, K: int, prior: Dirichlet) -> Array:
         a = prior.concentration
-        return float(((a - 1) * np.log(x) - x).sum() - K * K * math.lgamma(a))
+        return np.asarray(((a - 1) * np.log(x) - x).sum(-1) - K * K * gammaln(a))
 
-    def log_prior_slope(self, x: Array, K: int, prior: Dirichlet) -> Array:
-        return (prior.concentration - 1) / x - 1
+    def with_fixed(self, transition: Array) -> "ExpandedMean":
+        raise ValueError("transitions are fixed in log ratios only; leave out coordinates, or fixed['transition'].")
+
+    def fixed(self, transition: Array) -> Array:
+        return np.zeros(transition.size)
+
+    def reordered(self, order: IntArray) -> "ExpandedMean":
+        return self
+
+    def redrawn(self, rng: np.random.Generator, x: Array, transition: Array, prior: Dirichlet) -> Array:
+        K = len(transition)
+        sums = rng.gamma(K * prior.concentration, size=(K, 1))
+        return np.maximum(sums * transition, SMALLEST).ravel()

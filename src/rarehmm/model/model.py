@@ -14,16 +14,16 @@ from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.data.series import Series
 from rarehmm.data.summaries import Summary
 from rarehmm.engine.contracts.family import Family, Prior, check_family, domains
-from rarehmm.model.coordinates import AdditiveLogRatio, Coordinates
+from rarehmm.engine.kernels.gradient import assembly, gradients_from_expectations, prior_gradient
+from rarehmm.model.coordinates import HUGE, AdditiveLogRatio, Coordinates
 from rarehmm.model.fixed import FixedValues, fixed_values
-from rarehmm.model.priors import Dirichlet, Flat, InverseGamma, Normal, Pinned
-from rarehmm.model.stationary import check_transition, stationary, stationary_slope
+from rarehmm.model.priors import Dirichlet, Flat, InverseGamma, Normal, Pinned, sampled_log_density
+from rarehmm.model.stationary import check_transition, has_slope, stationary
+from rarehmm.model.target import Target
 
 LARGEST = 255  # states: Viterbi keeps its way back in bytes
-HUGE = 1e150  # beyond this and its inverse, squares and products overflow
 WIDEST = 1e60  # standard deviation of a series that can be learnt from: its square is far from HUGE
 DIGITS = 1e-11  # the same as a share of the largest value: slopes are told by differences of a ten-thousandth of it
-FORBIDDEN = -1000.0  # log ratio of a transition that never happens: its probability is 0 to the last bit
 
 
 class Priors(NamedTuple):
@@ -107,23 +107,9 @@ class Model:
             object.__setattr__(self, "start", check_distribution(self.start, K))
         if not hasattr(self.coordinates, "unpack"):
             raise TypeError(f"coordinates is {self.coordinates!r}; use AdditiveLogRatio() or ExpandedMean().")
-        if isinstance(self.coordinates, AdditiveLogRatio) and self.coordinates.reference is not None:
-            check_reference(self.coordinates.reference, K)
-        self._check_known()
-
-    def _check_known(self) -> None:
-        """Work out what is fixed, and find references among the transitions that happen."""
-        row = self.fixed_values.transition
-        if np.isnan(row).all():
-            return
-        if not isinstance(self.coordinates, AdditiveLogRatio):
-            raise ValueError("transitions are fixed in log ratios only; leave out coordinates, or fixed['transition'].")
-        r = self.coordinates.references(self.n_states)
-        if (row[np.arange(len(r)), r] == 0).any():
-            if self.coordinates.reference is not None:
-                raise ValueError(f"reference is {self.coordinates.reference}; some of these transitions are forbidden.")
-            weight = np.where(np.isnan(row), 1.0, row) + np.where(self.fixed_values.allowed, np.eye(len(r)), 0.0)
-            object.__setattr__(self, "coordinates", AdditiveLogRatio(tuple(int(k) for k in weight.argmax(1))))
+        self.coordinates.check(K)
+        if not np.isnan(self.fixed_values.transition).all():
+            object.__setattr__(self, "coordinates", self.coordinates.with_fixed(self.fixed_values.transition))
 
     # ------------------------------------------------------------ names and sizes
     @property
@@ -151,13 +137,8 @@ class Model:
         """The vector of all parameters with known values in their place, and 0 elsewhere."""
         phi = np.where(np.isnan(self.fixed_values.phi), np.where(self.as_logs, 1.0, 0.0), self.fixed_values.phi)
         phi = np.where(self.as_logs, np.log(np.where(self.as_logs, phi, 1.0)), phi)
-        P = np.where(np.isnan(self.fixed_values.transition), 1.0, self.fixed_values.transition)
-        rows, columns = self.coordinates.free(self.n_states)
-        ratios = np.zeros(len(rows))
-        if isinstance(self.coordinates, AdditiveLogRatio):
-            with np.errstate(divide="ignore"):
-                ratios = np.log(P[rows, columns] / P[rows, self.coordinates.references(self.n_states)[rows]])
-        return np.concatenate([phi.T.ravel(), np.maximum(ratios, FORBIDDEN)])
+        transition = np.where(np.isnan(self.fixed_values.transition), 1.0, self.fixed_values.transition)
+        return np.concatenate([phi.T.ravel(), self.coordinates.fixed(transition)])
 
     def spread(self, theta: Array) -> Array:
         """The vectors of all parameters (..., full) of points theta (..., d)."""
@@ -196,16 +177,18 @@ class Model:
         1 for expanded means, 2 for positive parameters that are not logarithms (see ``samplers.expanded_mean``).
         """
         bare = [p.support == "positive" and not self.logs for p in self.family.parameters]
-        transitions = 0.0 if isinstance(self.coordinates, AdditiveLogRatio) else 1.0
         emission = np.repeat(np.where(bare, 2.0, 0.0), self.n_states)
-        return np.concatenate([emission, np.full(self.coordinates.size(self.n_states), transitions)])[self.free]
+        return np.concatenate([emission, np.full(self.coordinates.size(self.n_states), self.coordinates.power)])[
+            self.free
+        ]
 
     @functools.cached_property
     def bounds(self) -> Array:
         """Smallest and largest value of each entry of theta, (2, d)."""
-        coordinates = math.log(HUGE) if isinstance(self.coordinates, AdditiveLogRatio) else HUGE
         emission = np.repeat(np.where(self.as_logs, math.log(HUGE), HUGE), self.n_states)
-        high = np.concatenate([emission, np.full(self.coordinates.size(self.n_states), coordinates)])[self.free]
+        high = np.concatenate([emission, np.full(self.coordinates.size(self.n_states), self.coordinates.largest)])[
+            self.free
+        ]
         return np.array([np.where(self.powers > 0, 1 / HUGE, -high), high])
 
     # ------------------------------------------------------------ doors
@@ -319,30 +302,28 @@ class Model:
 
     def with_reference(self, transition: Array) -> "Model":
         """The same model with log ratios to the largest entry of each row of ``transition``."""
-        rows = tuple(int(k) for k in np.argmax(transition, axis=1))
-        return replace(self, coordinates=AdditiveLogRatio(rows))
+        return replace(self, coordinates=AdditiveLogRatio.around(transition))
 
     # ------------------------------------------------------------ prior and gradients in theta
-    def log_prior(self, theta: Array) -> float:
-        """Log density of theta, Jacobians included."""
+    def log_prior(self, theta: Array) -> Any:
+        """Log densities (...) of theta (..., d), Jacobians included."""
         phi, x = self._parts(theta)
         total = self.coordinates.log_prior(x, self.n_states, self.priors.transition)
-        for i, prior in enumerate(self.priors.emission):
-            total += float(prior.log_density(phi[:, i]).sum())
-            if self.as_logs[i] and not isinstance(prior, Flat):
-                total += float(np.log(phi[:, i]).sum())
-        return total
+        for i, (prior, log) in enumerate(zip(self.priors.emission, self.as_logs, strict=True)):
+            total = total + sampled_log_density(prior, phi[..., i], log).sum(-1)
+        return total if total.ndim else float(total)
 
     def log_prior_gradient(self, theta: Array) -> Array:
         """Gradient (d,) of ``log_prior``."""
-        phi, x = self._parts(theta)
-        slopes = np.empty_like(phi)
-        for i, prior in enumerate(self.priors.emission):
-            slopes[:, i] = prior.slope(phi[:, i])
-            if self.as_logs[i] and not isinstance(prior, Flat):
-                slopes[:, i] = slopes[:, i] * phi[:, i] + 1.0
-        rows = self.coordinates.log_prior_slope(x, self.n_states, self.priors.transition)
-        return np.concatenate([slopes.T.ravel(), rows])[self.free]
+        phi, transition = self.unpack_all(theta)
+        out = np.empty(len(self.vector))
+        prior_gradient(self.target, phi, transition, self.spread(theta), out)
+        return out[self.free]
+
+    @functools.cached_property
+    def target(self) -> Target:
+        """The posterior as kernels see it."""
+        return Target.of(self)
 
     @property
     def pinned_priors(self) -> tuple[Prior, ...]:
@@ -354,9 +335,7 @@ class Model:
     def prior_terms(self) -> Array:
         """Slope of the log prior of each family parameter in theta, as coefficients (P, 5) of x^-2, ..., x^2."""
         table = np.zeros((len(self.priors.emission), 5))
-        for row, p, prior, log in zip(table, self.family.parameters, self.priors.emission, self.as_logs, strict=True):
-            if not hasattr(prior, "terms"):
-                raise TypeError(f"the prior of {p.name!r}, {prior!r}, has no 'terms', which a chain needs; see priors.")
+        for row, prior, log in zip(table, self.priors.emission, self.as_logs, strict=True):
             row[2 + np.array([0, 1, -1, -2])] = prior.terms
             if log and not isinstance(prior, Flat):  # x times the slope, and 1 for the Jacobian
                 row[:] = [0.0, *row[:4]]
@@ -366,23 +345,31 @@ class Model:
     def gradient_from_expectations(
         self, theta: Array, scores: Array, pairs: Array, first: Array | None = None
     ) -> Array:
-        """Gradient (..., d) of the log likelihood in theta from its expectations (Fisher's identity).
+        """Gradient (..., d) of the log likelihood at theta (d,) from expectations (Fisher's identity).
 
-        ``scores`` (..., K, P) in the family's own parameters, ``pairs`` (..., K, K) expected transitions, ``first``
-        (..., K) expected first states, which pull on the transitions where the start is their stationary law.
+        Parameters
+        ----------
+        theta
+            The point (d,).
+        scores
+            Expected sums of the family's scores, (..., K, P), in its own parameters.
+        pairs
+            Expected transitions, (..., K, K).
+        first
+            Expected first states, (..., K); they matter where the start is the stationary distribution.
         """
         phi, transition = self.unpack_all(theta)
-        slopes = np.swapaxes(scores * np.where(self.as_logs, phi, 1.0), -1, -2)
-        rows = pairs - transition * pairs.sum(-1, keepdims=True)
-        if self.start is None and first is not None:
-            each = np.array([stationary_slope(transition, one) for one in np.eye(self.n_states)])
-            rows = rows + np.tensordot(first, each, 1)
-        flat = slopes.reshape(*slopes.shape[:-2], -1)
-        every = [
-            flat,
-            self.coordinates.gradient_from_logits(self.spread(theta)[slopes.shape[-2] * slopes.shape[-1] :], rows),
-        ]
-        return np.concatenate(every, axis=-1)[..., self.free]
+        shape, (K, P) = scores.shape[:-2], phi.shape
+        start = np.zeros((*shape, K)) if first is None else first
+        target = self.target
+        if target.stationary and not (start.any() and has_slope(transition)):
+            target = target._replace(stationary=False)
+        out = np.empty((math.prod(shape), len(self.vector)))
+        each = (
+            np.ascontiguousarray(part).reshape(len(out), *part.shape[len(shape) :]) for part in (scores, pairs, start)
+        )
+        gradients_from_expectations(target, phi, transition, self.spread(theta), *each, assembly(K, P), out)
+        return out.reshape(*shape, -1)[..., self.free]
 
 
 # ---------------------------------------------------------------- priors by name
@@ -486,7 +473,7 @@ def check_labels(labels: Any, T: int, K: int, name: str = "labels") -> IntArray:
 
 def check_prior(prior: Prior, name: str) -> None:
     """Refuse a prior whose settings give no density."""
-    if not hasattr(prior, "log_density") or not hasattr(prior, "slope"):
+    if not all(hasattr(prior, attribute) for attribute in ("log_density", "slope", "terms")):
         raise TypeError(f"the prior of {name!r} is {prior!r}; use Normal, InverseGamma, Gamma or Flat.")
     settings: dict[str, float] = getattr(prior, "_asdict", dict)()
     try:
@@ -495,12 +482,6 @@ def check_prior(prior: Prior, name: str) -> None:
         value = math.nan
     if not math.isfinite(value) or any(v <= 0 for k, v in settings.items() if k != "mean"):
         raise ValueError(f"the prior of {name!r} is {prior}; variances, shapes, scales and rates must be positive.")
-
-
-def check_reference(reference: Any, K: int) -> None:
-    good = isinstance(reference, tuple) and all(isinstance(r, int | np.integer) and 0 <= r < K for r in reference)
-    if not good or len(reference) != K:
-        raise ValueError(f"reference is {reference}; a tuple of {K} states in 0..{K - 1}, one for each row, is needed.")
 
 
 def _numbers(values: npt.ArrayLike, name: str) -> Array:

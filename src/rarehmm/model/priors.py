@@ -107,6 +107,16 @@ class Pinned(NamedTuple):
     def slope(self, x: Array) -> Array:
         return self.prior.slope(x)
 
+    @property
+    def terms(self) -> Terms:
+        return self.prior.terms
+
+
+def sampled_log_density(prior: Prior, x: Array, log: bool) -> Array:
+    """Log density of the coordinate that is sampled, x or (``log``) its logarithm; a flat prior is flat in either."""
+    density = prior.log_density(x)
+    return density + np.log(x) if log and not isinstance(prior, Flat) else density
+
 
 def bare(prior: Prior) -> Prior:
     """The prior, whatever else is known."""

@@ -7,6 +7,7 @@ transpose (columns sum to one); ``from_paper`` is the only place that knows.
 import numpy as np
 
 from rarehmm.common.arrays import Array, IntArray
+from rarehmm.engine.kernels.stationary import start_slopes, stationary_distributions
 
 
 def check_transition(transition: Array) -> None:
@@ -66,21 +67,17 @@ def closed_classes(transition: Array) -> list[IntArray]:
 
 
 def _irreducible(transition: Array) -> Array:
-    left, _ = _eliminated(transition, np.zeros(transition.shape[:-1]))
-    distribution = np.ones(transition.shape[:-1])
-    for n in range(1, transition.shape[-1]):
-        distribution[..., n] = (distribution[..., :n] * left[..., :n, n]).sum(-1)
-    return np.asarray(distribution / distribution.sum(-1, keepdims=True))
+    K = transition.shape[-1]
+    matrices = np.ascontiguousarray(transition, dtype=float).reshape(-1, K, K)
+    out = np.empty(matrices.shape[:2])
+    stationary_distributions(matrices, np.empty((K, K)), out)
+    return out.reshape(transition.shape[:-1])
 
 
-def _eliminated(transition: Array, right: Array) -> tuple[Array, Array]:
-    """Eliminate states from the last to the first in (I - P) u = right, with diagonals as sums of what leaves."""
-    left, right = np.array(transition, dtype=float), np.array(right, dtype=float)
-    for n in range(left.shape[-1] - 1, 0, -1):
-        left[..., :n, n] /= left[..., n, :n].sum(-1, keepdims=True)
-        right[..., :n] += left[..., :n, n] * right[..., n, None]
-        left[..., :n, :n] += left[..., :n, n, None] * left[..., n, None, :n]
-    return left, right
+def has_slope(transition: Array) -> bool:
+    """Whether the stationary distribution of a matrix (K, K) is unique and positive, so that its logarithm has a
+    slope."""
+    return len(closed_classes(transition)) == 1 and bool(stationary(transition).min() > 0)
 
 
 def stationary_slope(transition: Array, first: Array) -> Array:
@@ -94,13 +91,11 @@ def stationary_slope(transition: Array, first: Array) -> Array:
     (probabilities of 1e-14 and less) digits cancel in the last step, and this bound is all that is kept.
     """
     K = len(transition)
-    if len(closed_classes(transition)) != 1 or (distribution := stationary(transition)).min() <= 0:
+    if not has_slope(transition):
         return np.zeros((K, K))
-    weight = first / distribution
-    left, right = _eliminated(transition, weight - first.sum())
-    u = np.zeros(K)
-    for n in range(1, K):
-        u[n] = (right[n] + left[n, :n] @ u[:n]) / left[n, :n].sum()
-    slope = distribution[:, None] * transition * (u - u[:, None] + (weight - first.sum())[:, None])
-    bound = 2 * np.abs(first).sum()
-    return np.asarray(np.clip(slope, -bound, bound))
+    out = np.empty((K, K))
+    start_slopes(
+        np.ascontiguousarray(transition), np.asarray(first, dtype=float), np.empty((K, K)), np.empty(K),
+        np.empty((2, K)), out,
+    )  # fmt: skip
+    return out

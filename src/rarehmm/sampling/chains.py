@@ -25,11 +25,13 @@ from rarehmm.data.workers import available_threads, share, submit
 from rarehmm.engine.contracts.family import prepare
 from rarehmm.engine.contracts.sampler import DivergedError, Divergence, check_sampler, first_memory, noise_rows
 from rarehmm.engine.dispatch import explained
-from rarehmm.engine.kernels.chain import Room, Target, estimates, run_chain
+from rarehmm.engine.kernels.chain import Room, estimates, run_chain
+from rarehmm.engine.kernels.gradient import assembly
 from rarehmm.engine.kernels.messages import Point, group, zeros
-from rarehmm.exact.batched import bare_target, empty_point
+from rarehmm.exact.batched import empty_point
 from rarehmm.exact.statistics import n_summed
 from rarehmm.model.model import Model
+from rarehmm.model.target import Target
 from rarehmm.search.mode import Mode
 from rarehmm.windows.pool import Pool
 
@@ -332,23 +334,20 @@ def gradient_estimates(rng: np.random.Generator, model: Model, pool: Pool, theta
 
 
 def target_of(model: Model, pool: Pool, mode: Mode | None = None) -> Target:
-    """The model as the chain's kernel sees it."""
-    frozen, bare = pool.frozen, bare_target(model)
+    """The posterior as a chain over the windows of a pool samples it, whitened at a mode, if any."""
+    frozen, target = pool.frozen, model.target
     if frozen is not None:
-        bare = bare._replace(total=frozen.total)
-        if not frozen.by_gradient:
-            bare = bare._replace(hat=np.array([prepare(model.family, phi) for phi in frozen.phi]))
+        hat = np.zeros((0, 0)) if frozen.by_gradient else np.array([prepare(model.family, phi) for phi in frozen.phi])
+        target = target.controlled(frozen.total, hat)
     if mode is None:
-        return bare
-    return bare._replace(whitened=True, centre=mode.theta, factor=mode.factor, growth=min(100.0, pool.ahead))
+        return target
+    return target.whitened_at(mode.theta, mode.factor, min(100.0, pool.ahead))
 
 
 def workspace(model: Model, pool: Pool) -> tuple[Point, Any, Room]:
     """What a chain over the windows of a pool works in."""
     K, P = model.n_states, len(model.family.parameters)
-    point = empty_point(model)
     *_, p, a, scale, top, b, pb = group(pool.n, 1, K)
-    left, pull, pairs = np.empty((3, K, K))
     frozen, vectors = np.empty(pool.statistics.shape[1]), np.empty((2, len(model.vector)))
-    room = Room(p, a, scale, top, b, pb, np.empty(K), left, np.empty((2, K)), pull, pairs, frozen, vectors)
-    return point, zeros(K, P, n_summed(model.family))[1], room
+    room = Room(p, a, scale, top, b, pb, *assembly(K, P), frozen, vectors)
+    return empty_point(model), zeros(K, P, n_summed(model.family))[1], room

@@ -10,9 +10,8 @@ from rarehmm.common.checks import warn_interrupted
 from rarehmm.data.series import Series
 from rarehmm.engine.contracts.family import prepare, statistics, there
 from rarehmm.engine.kernels.sequential import draw_path_back
-from rarehmm.exact.em import SMALLEST, rows
+from rarehmm.exact.em import rows
 from rarehmm.exact.passes import begins, filter_states
-from rarehmm.model.coordinates import ExpandedMean
 from rarehmm.model.model import Model, Parameters
 from rarehmm.model.priors import Flat
 from rarehmm.model.stationary import stationary
@@ -135,12 +134,10 @@ def accepts(rng: np.random.Generator, old: Array, new: Array, first: IntArray) -
 
 
 def coordinates(rng: np.random.Generator, model: Model, parameters: Parameters) -> Array:
-    """theta (d,); row sums of expanded means, which P does not fix, are drawn from their prior."""
+    """theta (d,) of a draw; what the parameters leave open (row sums of expanded means) is drawn from its prior."""
     theta = model.pack(parameters)
-    if isinstance(model.coordinates, ExpandedMean):
-        K = model.n_states
-        sums = rng.gamma(K * model.priors.transition.concentration, size=(K, 1))
-        theta[-K * K :] = np.maximum(sums * parameters.transition, SMALLEST).ravel()
+    rows = model.free >= parameters.phi.size
+    theta[rows] = model.coordinates.redrawn(rng, theta[rows], parameters.transition, model.priors.transition)
     return theta
 
 

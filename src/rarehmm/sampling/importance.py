@@ -5,7 +5,7 @@ In cube-root coordinates the posterior is nearly Gaussian: :math:`\phi = (P_{jk}
 :math:`\sum \log (3 / \phi)`.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -16,7 +16,6 @@ from rarehmm.common.checks import warn_interrupted
 from rarehmm.data.series import Series
 from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.exact.passes import expectations, log_posterior
-from rarehmm.model.coordinates import AdditiveLogRatio
 from rarehmm.model.model import Model
 from rarehmm.model.priors import InverseGamma
 from rarehmm.search.mode import Mode, has_names, metric
@@ -121,8 +120,6 @@ class GammaRows(Roots):
         counts = expectations(mode.model, parameters, series, threads=threads).pairs.sum(1)
         self.total = mode.model.n_states * mode.model.priors.transition.concentration + counts
         self.n_emission = parameters.phi.size
-        coordinates: Any = mode.model.coordinates
-        self.references: IntArray = coordinates.references(mode.model.n_states)
         super().__init__(mode, series, threads)
 
     @property
@@ -138,9 +135,7 @@ class GammaRows(Roots):
 
     def theta(self, phi: Array) -> Array:
         E = self.n_emission
-        logs = 3 * np.log(self._rows(phi))
-        rows, columns = self.model.coordinates.free(self.model.n_states)
-        ratios = logs[..., rows, columns] - logs[..., rows, self.references[rows]]
+        ratios = 3 * self.model.coordinates.pack(self._rows(phi))
         return np.concatenate([from_roots(phi[..., :E], self.power[:E]), ratios], axis=-1)
 
     def _rows(self, phi: Array) -> Array:
@@ -163,7 +158,9 @@ class GammaRows(Roots):
         sums = (rows**3).sum(1, keepdims=True)
         P, slopes = rows**3 / sums, np.zeros((K, K))  # in the logarithms of the gamma numbers
         slopes[self.model.coordinates.free(K)] = g[E:]
-        slopes[np.arange(K), self.references] = -slopes.sum(1)
+        reference = np.ones((K, K), dtype=bool)
+        reference[self.model.coordinates.free(K)] = False
+        slopes[reference] = -slopes.sum(1)
         slopes += (self.total[:, None] - K) * P - rows**3 + K * P - 1 + 2 / 3
         return np.concatenate([root_slope(phi[:E], self.power[:E], g[:E]), (3 / rows * slopes).ravel()])
 
@@ -207,7 +204,7 @@ def powers(model: Model) -> Array:
 
 def has_roots(model: Model) -> bool:
     """Whether roots of transition probabilities have a mode: log ratios, and a prior with enough mass."""
-    return isinstance(model.coordinates, AdditiveLogRatio) and model.priors.transition.concentration > 1 / 3
+    return not model.coordinates.is_expanded and model.priors.transition.concentration > 1 / 3
 
 
 class Weighted(NamedTuple):

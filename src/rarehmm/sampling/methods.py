@@ -19,9 +19,8 @@ from rarehmm.engine.contracts.design import Design
 from rarehmm.engine.contracts.sampler import DivergedError
 from rarehmm.engine.lanes import LANES
 from rarehmm.exact.batched import BatchedLogPosterior
-from rarehmm.exact.em import SMALLEST
 from rarehmm.exact.passes import expectations
-from rarehmm.model.coordinates import ExpandedMean
+from rarehmm.model.coordinates import SMALLEST, ExpandedMean
 from rarehmm.model.model import Model
 from rarehmm.samplers.baoab import Baoab
 from rarehmm.samplers.expanded_mean import ExpandedMeanSgld

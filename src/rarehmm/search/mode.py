@@ -6,7 +6,7 @@ EM finds the hill, Newton's method its top: the Hessian is needed anyway, as the
 import warnings
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -17,7 +17,6 @@ from rarehmm.common.progress import OnProgress, silent
 from rarehmm.data.series import Series
 from rarehmm.exact.em import Climb, bounded, climb, descend, has_m_step, rows
 from rarehmm.exact.passes import log_posterior
-from rarehmm.model.coordinates import AdditiveLogRatio
 from rarehmm.model.model import Model, Parameters, scaled_summaries
 from rarehmm.model.priors import Normal, location
 from rarehmm.search.initial import find_states
@@ -124,10 +123,7 @@ def in_order(mode: Mode) -> Mode:
     model, K = mode.model, mode.model.n_states
     if np.array_equal(order, np.arange(K)):
         return mode
-    coordinates: Any = model.coordinates
-    place = np.argsort(order)  # where each state goes
-    reference = tuple(int(k) for k in place[coordinates.references(K)[order]])
-    new = replace(model, coordinates=AdditiveLogRatio(reference))
+    new = replace(model, coordinates=model.coordinates.reordered(order))
     at = {name: i for i, name in enumerate(places(model))}
     # the new component (i, k) of an emission is the old one of state order[k]; so for both states of a transition
     from_old = [at[kind, order[j] if kind == "row" else j, int(order[k])] for kind, j, k in places(new)]

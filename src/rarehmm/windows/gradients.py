@@ -115,16 +115,7 @@ def window_gradients(
     The pull of a stationary start belongs to the window with which its sequence begins.
     """
     found = window_sums(model, model.unpack(theta), series, windows, messages=messages, threads=threads)
-    return pulled(model, theta, found)
-
-
-def pulled(model: Model, theta: Array, found: WindowSums) -> Array:
-    """``Model.pull`` of many windows: it is linear in their sums, hence a product with the matrix of its columns."""
-    K, P = found.scores.shape[1:]
-    scores, pairs, first = np.split(np.eye(K * (P + K + 1)), [K * P, K * (P + K)], axis=1)
-    matrix = model.gradient_from_expectations(theta, scores.reshape(-1, K, P), pairs.reshape(-1, K, K), first)
-    parts = (found.scores, found.pairs, found.first)
-    return np.asarray(np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1) @ matrix)
+    return model.gradient_from_expectations(theta, found.scores, found.pairs, found.first)
 
 
 # ---------------------------------------------------------------- frozen at a point: the control variate

@@ -4,7 +4,6 @@ No blocks, no halos, no seams: time runs from the first observation to the last,
 """
 
 import functools
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +13,10 @@ from rarehmm.common.arrays import Array
 from rarehmm.engine.contracts.family import log_density, prepare
 from rarehmm.engine.dispatch import inner, kernel, specialise
 from rarehmm.engine.elementary import positive_log, relative
-from rarehmm.engine.kernels.chain import clear, eliminate, prior_slope, start_slope, unpack
+from rarehmm.engine.kernels.chain import clear, unpack
+from rarehmm.engine.kernels.gradient import assemble, assembly, prior_slope
 from rarehmm.engine.kernels.messages import Point, Sums, add_expected, conclude, observation, seen, zeros
+from rarehmm.engine.kernels.stationary import eliminate
 from rarehmm.engine.lanes import any_lane, lane_array, load, load_columns, row, splat, store
 
 EVERY = 4  # steps between normalisations
@@ -29,7 +30,7 @@ class Batch(NamedTuple):
     (1, K), where n is the length of the series if it is gone through backwards too, else 1.  ``total`` (1,): log
     likelihood so far.  ``sums``: expectations.
 
-    For one point at a time: ``left``, ``start_terms`` (K, K), ``law`` (K,), ``u`` (2, K).
+    For one point at a time: the fields of ``gradient.Assembly``.
     """
 
     c: Array
@@ -44,18 +45,20 @@ class Batch(NamedTuple):
     total: Array
     sums: Sums
 
-    left: Array
-    start_terms: Array
+    scores: Array
+    pairs: Array
+    first: Array
     distribution: Array
+    left: Array
     u: Array
+    slopes: Array
 
 
 def batch(point: Point, D: int, n: int, Q: int) -> Batch:
     """Room for a group of points of the kind of ``point`` on series of up to n observations; Q as in ``zeros``."""
     (K, P), C, one = point.phi.shape, point.c.shape[1], lane_array
     messages = one(1, D), one(n, K), one(n + 1, K), one(n), one(1, K), one(1, K), one(1)
-    alone = np.empty((K, K)), np.empty((K, K)), np.empty(K), np.empty((2, K))
-    return Batch(one(K, C), one(K, K), one(K), *messages, zeros(K, P, Q)[1], *alone)
+    return Batch(one(K, C), one(K, K), one(K), *messages, zeros(K, P, Q)[1], *assembly(K, P))
 
 
 def lane_constants(template: Any, c: Array, k: int) -> Any:
@@ -92,31 +95,6 @@ def spread(family, target, theta, point, batch):
             for j in range(K):
                 batch.transition[k, j, w] = point.transition[k, j]
     store(batch.total, (0,), splat(0.0))
-
-
-@inner
-def prior_value(target, point, theta):
-    """Log prior density of theta up to a constant: the integral of ``prior_slope``."""
-    K, P = point.phi.shape
-    total = 0.0
-    for i in range(K * P):
-        k = target.column[i]
-        x, c = point.phi[target.row[i], k], target.prior[k]
-        if target.logs[k]:
-            total += c[2] * theta[i] + x * (c[3] + x * c[4] / 2.0)
-            total -= (c[1] + c[0] / (2.0 * x)) / x if c[0] != 0.0 or c[1] != 0.0 else 0.0
-        else:
-            total += x * (c[2] + x * (c[3] / 2.0 + x * c[4] / 3.0))
-            total += c[1] * math.log(x) - c[0] / x if c[0] != 0.0 or c[1] != 0.0 else 0.0
-    if target.expanded:
-        for i in range(K * P, len(theta)):
-            total += (target.concentration - 1.0) * math.log(theta[i]) - theta[i]
-    else:
-        for j in range(K):
-            for k in range(K):
-                if point.transition[j, k] > 0.0:
-                    total += target.concentration * math.log(point.transition[j, k])
-    return total
 
 
 # ---------------------------------------------------------------- messages
@@ -205,58 +183,39 @@ def backward(family, batch, point, y, fresh):
 
 
 @inner
-def lane_gradient(w, target, point, theta, batch, gradient):
+def assemble_lane(w, target, point, theta, batch, gradient):
     """Gradient (d,) of the log posterior at theta, the point of lane w."""
-    K, P = point.phi.shape
-    sums = batch.sums
-    for i in range(K * P):
-        j, k = target.row[i], target.column[i]
-        gradient[i] = sums.scores[j, k, w] * (point.phi[j, k] if target.logs[k] else 1.0)
-    for i in range(K * P, len(theta)):
-        j, k = target.row[i], target.column[i]
-        total = 0.0
+    phi, transition, sums = point.phi, point.transition, batch.sums
+    K, P = phi.shape
+    eliminate(transition, batch.left, batch.distribution)
+    for k in range(K):
+        batch.first[k] = sums.first[k, w]
+        for i in range(P):
+            batch.scores[k, i] = sums.scores[k, i, w]
         for m in range(K):
-            total += sums.pairs[j, m, w] * point.transition[j, m]
-        gradient[i] = (sums.pairs[j, k, w] - total) * point.transition[j, k]
-    if target.stationary:
-        eliminate(point.transition, batch.left, batch.distribution)
-        start_slope(point.transition, batch.left, batch.distribution, sums.first, w, batch.u, batch.start_terms)
-        for i in range(K * P, len(theta)):
-            gradient[i] += batch.start_terms[target.row[i], target.column[i]]
+            batch.pairs[k, m] = sums.pairs[k, m, w] * transition[k, m]
+    assemble(target, phi, transition, theta, batch, gradient)
     for i in range(len(theta)):
-        if target.expanded and i >= K * P:
-            gradient[i] /= theta[i]
-        gradient[i] += prior_slope(i, target, point, theta)
+        gradient[i] += prior_slope(i, target, phi, transition, theta)
 
 
 # ---------------------------------------------------------------- what is called, with at most LANES points
 @kernel
-def begin(family, target, theta, point, batch):
-    """Make a lot of points theta (n, d) ready for its first rows."""
-    spread(family, target, theta, point, batch)
+def advance(family, target, theta, point, y, fresh, batch, begin, back):
+    """Carry the points theta (n, d) through rows y of the series; log likelihoods so far are in ``batch.total``.
 
-
-@kernel
-def advance(family, point, y, fresh, batch, back):
-    """Carry a lot through more rows y of the series; ``fresh`` (rows + 1): where sequences begin.
-
-    With ``back``, y are all rows, and what the way back needs is kept.
+    ``fresh`` (rows + 1,) says where sequences begin.  With ``begin``, y are the first rows.  With ``back``, y are all
+    rows, and what ``gradients`` needs is kept.
     """
+    if begin:
+        spread(family, target, theta, point, batch)
     forward(family, batch, point, y, fresh, back)
 
 
 @kernel
-def gradients(family, target, theta, point, y, fresh, batch, slopes):
-    """Gradients (n, d) of the log posterior at the points of a lot that has gone through all rows y."""
+def gradients(family, target, theta, point, y, fresh, batch, out):
+    """Gradients (n, d) of the log posterior at the points theta (n, d), after ``advance`` through all rows y."""
     backward(family, batch, point, y, fresh)
     for w in range(len(theta)):
         unpack(family, target, theta[w], point)
-        lane_gradient(w, target, point, theta[w], batch, slopes[w])
-
-
-@kernel
-def finish(family, target, theta, point, batch, values):
-    """Log posteriors (n,) of the points of a lot that has seen all rows."""
-    for w in range(len(theta)):
-        unpack(family, target, theta[w], point)
-        values[w] = batch.total[0, w] + prior_value(target, point, theta[w])
+        assemble_lane(w, target, point, theta[w], batch, out[w])

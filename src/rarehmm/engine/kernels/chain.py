@@ -14,48 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
-from rarehmm.common.arrays import Array, BoolArray, IntArray
+from rarehmm.common.arrays import Array
 from rarehmm.engine.contracts.family import complete_score, prepare
 from rarehmm.engine.contracts.sampler import step
 from rarehmm.engine.dispatch import inner, kernel, specialise
+from rarehmm.engine.kernels.gradient import add_start, assemble, component, prior_slope
 from rarehmm.engine.kernels.messages import Group, backward, constants, forward, smooth
+from rarehmm.engine.kernels.stationary import eliminate
 from rarehmm.engine.lanes import LANES, lane_sum, load, splat, store
-
-
-class Target(NamedTuple):
-    """What is sampled, as kernels see it.
-
-    ``logs`` (P,): which parameters are logarithms; ``prior`` (P, 5): slope of their log prior in theta, coefficients of
-    x^-2, ..., x^2; ``concentration`` of the Dirichlet prior, over the ``allowed`` (K,) entries of each row;
-    ``expanded``: whether transitions are expanded means; ``row``, ``column``: state and parameter, or entry of the
-    transition matrix, of each component of the ``vector`` of all parameters, which holds what is known; ``stationary``:
-    whether sequences start from the stationary law, else from ``start`` (K,); ``free`` (d,): places of the components
-    that are sampled; ``bounds`` (2, d) and ``power`` (d,) of these.
-
-    ``centre`` (d,) and ``factor`` (d, d) of the whitened position, if ``whitened``; then a step uses up to ``growth``
-    times as many windows, in proportion to the square of the distance from the centre.  ``total`` (C,) and ``hat``
-    (K, .): frozen statistics of all windows and the constants they were taken at; none if C is 0.
-    """
-
-    logs: BoolArray
-    prior: Array
-    concentration: float
-    allowed: IntArray
-    expanded: bool
-    row: IntArray
-    column: IntArray
-    stationary: bool
-    start: Array
-    free: IntArray
-    vector: Array
-    bounds: Array
-    power: Array
-    whitened: bool
-    centre: Array
-    factor: Array
-    growth: float
-    total: Array
-    hat: Array
 
 
 # ---------------------------------------------------------------- from theta to parameters
@@ -107,88 +73,7 @@ def unpack(family, target, theta, point):
             P_jk[j, k] /= total
 
 
-@inner
-def eliminate(transition, left, distribution):
-    """The stationary law (K,) of a positive matrix; ``left`` (K, K) keeps the elimination (see ``transitions``)."""
-    K = len(distribution)
-    for j in range(K):
-        for k in range(K):
-            left[j, k] = transition[j, k]
-    for n in range(K - 1, 0, -1):
-        leaving = 0.0
-        for k in range(n):
-            leaving += left[n, k]
-        for j in range(n):
-            left[j, n] /= leaving
-            for k in range(n):
-                left[j, k] += left[j, n] * left[n, k]
-    total = 0.0
-    for n in range(K):
-        distribution[n] = 1.0 if n == 0 else 0.0
-        for j in range(n):
-            distribution[n] += distribution[j] * left[j, n]
-        total += distribution[n]
-    for n in range(K):
-        distribution[n] /= total
-
-
-@inner
-def start_slope(transition, left, distribution, first, w, u, out):
-    """Slope (K, K) in the logits of sum_k first[k, w] log law[k] (see ``stationary_pull``); u (2, K) is room."""
-    K = len(distribution)
-    total, bound = 0.0, 0.0
-    for k in range(K):
-        total += first[k, w]
-        bound += 2.0 * abs(first[k, w])
-    for k in range(K):
-        u[1, k] = first[k, w] / distribution[k] - total  # the right side, kept for the last line
-        u[0, k] = u[1, k]
-    for n in range(K - 1, 0, -1):
-        for j in range(n):
-            u[0, j] += left[j, n] * u[0, n]
-    for n in range(K):
-        leaving = 0.0
-        for k in range(n):
-            leaving += left[n, k]
-            u[0, n] += left[n, k] * u[0, k] if k > 0 else 0.0
-        u[0, n] = u[0, n] / leaving if n > 0 else 0.0
-    for j in range(K):
-        for k in range(K):
-            value = distribution[j] * transition[j, k] * (u[0, k] - u[0, j] + u[1, j])
-            out[j, k] = max(-bound, min(bound, value))
-
-
 # ---------------------------------------------------------------- gradients
-@inner
-def slope(i, target, point, theta, sums):
-    """Component i of the gradient in each lane, from its expected scores and transitions."""
-    K, P = point.phi.shape
-    j, k = target.row[i], target.column[i]
-    if i < K * P:
-        value = load(sums.scores, (j, k)) * (point.phi[j, k] if target.logs[k] else 1.0)
-    else:
-        total = splat(0.0)
-        for m in range(K):
-            total = total + load(sums.pairs, (j, m)) * point.transition[j, m]
-        factor = point.transition[j, k] / (theta[i] if target.expanded else 1.0)
-        value = (load(sums.pairs, (j, k)) - total) * factor
-    return value
-
-
-@inner
-def prior_slope(i, target, point, theta):
-    """Component i of the gradient of the log prior, Jacobians included."""
-    K, P = point.phi.shape
-    j, k = target.row[i], target.column[i]
-    if i < K * P:
-        x, c = point.phi[j, k], target.prior  # not its row: counting references would take longer
-        s = c[k, 2] + x * (c[k, 3] + x * c[k, 4])
-        return s + (c[k, 1] + c[k, 0] / x) / x if c[k, 0] != 0.0 or c[k, 1] != 0.0 else s
-    if target.expanded:
-        return (target.concentration - 1.0) / theta[i] - 1.0
-    return target.concentration * (1.0 - target.allowed[j] * point.transition[j, k])
-
-
 @inner
 def clear(sums):
     """All sums to zero."""
@@ -205,19 +90,9 @@ def clear(sums):
             store(sums.pairs, (k, j), splat(0.0))
 
 
-@inner
-def add_start(owner, w, target, point, theta, sums, room, gradient):
-    """Add the gradient of the initial state of lane w, where its sequence begins, to the transition that owns it, or
-    to all."""
-    start_terms, row, column, expanded = room.start_terms, target.row, target.column, target.expanded
-    start_slope(point.transition, room.left, room.distribution, sums.first, w, room.u, start_terms)
-    for i in range(point.phi.size, len(theta)):
-        if owner == i or owner == -1:
-            gradient[i] += start_terms[row[i], column[i]] / theta[i] if expanded else start_terms[row[i], column[i]]
-
-
 class Room(NamedTuple):
-    """What a chain works in: messages of a group, and arrays (K,), (K, K), (2, K), (K, K), (K, K), (C,), (2, d)."""
+    """What a chain works in: messages of a group of lanes, the fields of ``gradient.Assembly``, statistics (C,) that
+    the windows of a step leave to the control variate, and vectors (2, full)."""
 
     p: Array
     a: Array
@@ -225,22 +100,24 @@ class Room(NamedTuple):
     top: Array
     b: Array
     pb: Array
+    scores: Array
+    pairs: Array
+    first: Array
     distribution: Array
     left: Array
     u: Array
-    start_terms: Array
-    pairs: Array
+    slopes: Array
     frozen: Array
     vectors: Array
 
 
-def add_scores(scores: Any, k: int, K: int, phi: Array, logs: BoolArray, gradient: Array) -> None:
-    """Add the scores of state k, a tuple of P, to the gradient."""
+def add_scores(scores: Any, k: int, total: Array) -> None:
+    """Add the scores of state k, a tuple of P, to ``total`` (K, P)."""
     for i in range(len(scores)):
-        gradient[i * K + k] += scores[i] * (phi[k, i] if logs[i] else 1.0)
+        total[k, i] += scores[i]
 
 
-def _add_nothing(scores: Any, k: Any, K: Any, phi: Any, logs: Any, gradient: Any) -> None:
+def _add_nothing(scores: Any, k: Any, total: Any) -> None:
     return None
 
 
@@ -248,45 +125,46 @@ specialise(add_scores, lambda *kinds: _add_nothing if empty(kinds[0]) else add_s
 
 
 @inner
-def add_transitions(target, point, theta, sums, room, gradient):
-    """Add the gradient of the expected transitions room.pairs (K, K) and first states sums.first[:, 0]."""
-    pairs, transition, row, column, expanded = room.pairs, point.transition, target.row, target.column, target.expanded
-    for i in range(point.phi.size, len(theta)):
-        j, k = row[i], column[i]
-        total = 0.0
-        for m in range(len(pairs)):
-            total += pairs[j, m]
-        value = pairs[j, k] - transition[j, k] * total
-        gradient[i] += value / theta[i] if expanded else value
-    if target.stationary:
-        add_start(-1, 0, target, point, theta, sums, room, gradient)
-
-
-@inner
-def add_frozen(family, target, point, sums, room, gradient):
-    """Add the complete-data scores of the statistics room.frozen (C,) = counts, sums, transitions, first states; the
-    last two are added to those of the windows."""
+def add_frozen(family, target, point, room):
+    """Add the complete-data scores, transitions and first states of the statistics room.frozen (C,): counts, sums,
+    transitions, first states."""
     K = len(room.distribution)
-    t, first, pairs = room.frozen, sums.first, room.pairs
+    t, scores, first, pairs = room.frozen, room.scores, room.first, room.pairs
     Q = (len(t) - K * K - 2 * K) // K
     for k in range(K):
         own = t[K + k * Q : K + k * Q + Q]
         hat, here = constants(family, point, target.hat, k), constants(family, point, point.c, k)
-        add_scores(complete_score(family, t[k], own, hat, here), k, K, point.phi, target.logs, gradient)
-        first[k, 0] += t[K * (1 + Q) + K * K + k]
+        add_scores(complete_score(family, t[k], own, hat, here), k, scores)
+        first[k] += t[K * (1 + Q) + K * K + k]
         for m in range(K):
             pairs[k, m] += t[K * (1 + Q) + k * K + m]
 
 
 @inner
+def add_owned(q, owner, gathered, target, point, theta, sums, room, gradient):
+    """Add to each component of a group q the gradient of the lanes that belong to it alone."""
+    phi, transition, scores, pairs = point.phi, point.transition, room.scores, room.pairs
+    K = len(transition)
+    for i in range(gathered.owners[q, 0], gathered.owners[q, 1]):
+        mine, j, k = owner == float(i), target.row[i], target.column[i]
+        if i < phi.size:
+            scores[j, k] = lane_sum(np.where(mine, load(sums.scores, (j, k)), 0.0))
+        else:
+            for m in range(K):
+                pairs[j, m] = transition[j, m] * lane_sum(np.where(mine, load(sums.pairs, (j, m)), 0.0))
+        gradient[i] += component(i, target, phi, transition, theta, scores, pairs)
+
+
+@inner
 def estimate(family, target, gathered, at, count, theta, point, sums, room, gradient):
     """The gradient (d,) of the log posterior at theta, estimated from the sets at, ..., at + count - 1 of windows."""
-    K, P = point.phi.shape
+    phi, transition = point.phi, point.transition
+    K, P = phi.shape
     d, C = len(theta), len(target.total)
     last = gathered.buffer + gathered.length
     n = last + gathered.buffer
     unpack(family, target, theta, point)
-    eliminate(point.transition, room.left, room.distribution)
+    eliminate(transition, room.left, room.distribution)
     for k in range(K):
         point.start[k] = room.distribution[k] if target.stationary else target.start[k]
     for i in range(d):
@@ -306,38 +184,37 @@ def estimate(family, target, gathered, at, count, theta, point, sums, room, grad
             backward(point, g, last, n, 4)
             smooth(family, point, g, gathered.buffer, last, gathered.shortest[row, q], sums, False, False)
             if separate:
-                owner = load(gathered.owner, (q,))
-                for i in range(gathered.owners[q, 0], gathered.owners[q, 1]):
-                    gradient[i] += lane_sum(np.where(owner == float(i), slope(i, target, point, theta, sums), 0.0))
+                add_owned(q, load(gathered.owner, (q,)), gathered, target, point, theta, sums, room, gradient)
                 if gathered.fresh[row, q] and target.stationary:
                     for w in range(LANES):
                         if gathered.begin[row, q, 0, w] == gathered.buffer:
-                            add_start(gathered.owner[q, w], w, target, point, theta, sums, room, gradient)
+                            for k in range(K):
+                                room.first[k] = sums.first[k, w]
+                            add_start(gathered.owner[q, w], target, phi, transition, theta, room, gradient)
                 clear(sums)
     if separate:
         for i in range(d):
             gradient[i] *= share
     else:
         for k in range(K):
-            sums.first[k, 0] = share * lane_sum(load(sums.first, (k,)))
+            room.first[k] = share * lane_sum(load(sums.first, (k,)))
             for i in range(P):
-                factor = share * (point.phi[k, i] if target.logs[i] else 1.0)
-                gradient[i * K + k] = factor * lane_sum(load(sums.scores, (k, i)))
+                room.scores[k, i] = share * lane_sum(load(sums.scores, (k, i)))
             for m in range(K):
-                room.pairs[k, m] = share * point.transition[k, m] * lane_sum(load(sums.pairs, (k, m)))
+                room.pairs[k, m] = share * transition[k, m] * lane_sum(load(sums.pairs, (k, m)))
         for i in range(C):
             total = 0.0
             for row in range(at, at + count):
                 total += gathered.control[row, i]
             room.frozen[i] = target.total[i] - share * total
-        if C > 0 and len(target.hat) > 0:
-            add_frozen(family, target, point, sums, room, gradient)
-        elif C > 0:
+        if len(target.hat) > 0:
+            add_frozen(family, target, point, room)
+        assemble(target, phi, transition, theta, room, gradient)
+        if len(target.hat) == 0:
             for i in range(C):
                 gradient[target.free[i]] += room.frozen[i]
-        add_transitions(target, point, theta, sums, room, gradient)
     for i in range(d):
-        gradient[i] += prior_slope(i, target, point, theta)
+        gradient[i] += prior_slope(i, target, phi, transition, theta)
 
 
 @kernel

@@ -1,0 +1,116 @@
+"""The gradient of the log posterior from expectations: the one place where it is assembled.
+
+By Fisher's identity the gradient of the log likelihood is linear in the expected scores of the family, the expected
+transitions and the expected first states.  Whatever computed these (a pass over all data, the windows of a chain, many
+points at once), they become a gradient in theta here; the slope of the log prior is here, too.
+
+A point is given by its natural parameters ``phi`` (K, P), its ``transition`` (K, K) and the vector ``theta`` of all
+parameters; ``target`` is a ``model.target.Target``.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rarehmm.common.arrays import Array
+from rarehmm.engine.dispatch import inner, kernel
+from rarehmm.engine.kernels.stationary import eliminate, start_slope
+
+
+class Assembly(NamedTuple):
+    """Expectations at one point, and the workspace of the start's slope.
+
+    ``scores`` (K, P), ``pairs`` (K, K) and ``first`` (K,) are the expected scores, transitions and first states;
+    ``distribution`` (K,) the stationary distribution, ``left`` (K, K) the elimination that led to it, ``u`` (2, K) and
+    ``slopes`` (K, K) workspace.
+    """
+
+    scores: Array
+    pairs: Array
+    first: Array
+    distribution: Array
+    left: Array
+    u: Array
+    slopes: Array
+
+
+def assembly(K: int, P: int) -> Assembly:
+    """An empty ``Assembly`` for K states of P parameters."""
+    squares = np.zeros((3, K, K))
+    return Assembly(np.zeros((K, P)), squares[0], np.zeros(K), np.zeros(K), squares[1], np.zeros((2, K)), squares[2])
+
+
+@inner
+def component(i, target, phi, transition, theta, scores, pairs):
+    """Component i of the gradient of the log likelihood, the initial states left out."""
+    K, P = phi.shape
+    j, k = target.row[i], target.column[i]
+    if i < K * P:
+        return scores[j, k] * phi[j, k] if target.logs[k] else scores[j, k]
+    total = 0.0
+    for m in range(K):
+        total += pairs[j, m]
+    value = pairs[j, k] - transition[j, k] * total
+    return value / theta[i] if target.expanded else value
+
+
+@inner
+def add_start(owner, target, phi, transition, theta, a, gradient):
+    """Add the gradient of a stationary start with the expected first states ``a.first``.
+
+    To the transition ``owner``, or to all of them if that is -1; ``a.left`` and ``a.distribution`` are those of
+    ``eliminate``.
+    """
+    start_slope(transition, a.left, a.distribution, a.first, a.u, a.slopes)
+    slopes, row, column, expanded = a.slopes, target.row, target.column, target.expanded
+    for i in range(phi.size, len(theta)):
+        if owner == i or owner == -1:
+            gradient[i] += slopes[row[i], column[i]] / theta[i] if expanded else slopes[row[i], column[i]]
+
+
+@inner
+def assemble(target, phi, transition, theta, a, gradient):
+    """The gradient of the log likelihood from the expectations ``a``, after ``eliminate``."""
+    for i in range(len(theta)):
+        gradient[i] = component(i, target, phi, transition, theta, a.scores, a.pairs)
+    if target.stationary:
+        add_start(-1, target, phi, transition, theta, a, gradient)
+
+
+@inner
+def prior_slope(i, target, phi, transition, theta):
+    """Component i of the gradient of the log prior, Jacobians included."""
+    K, P = phi.shape
+    j, k = target.row[i], target.column[i]
+    if i < K * P:
+        x, c = phi[j, k], target.prior  # not its row: counting references would take longer
+        s = c[k, 2] + x * (c[k, 3] + x * c[k, 4])
+        return s + (c[k, 1] + c[k, 0] / x) / x if c[k, 0] != 0.0 or c[k, 1] != 0.0 else s
+    if target.expanded:
+        return (target.concentration - 1.0) / theta[i] - 1.0
+    return target.concentration * (1.0 - target.allowed[j] * transition[j, k])
+
+
+@kernel
+def gradients_from_expectations(target, phi, transition, theta, scores, pairs, first, a, out):
+    """Gradients (n, full) of the log likelihood at one point from n sets of expectations.
+
+    ``scores`` (n, K, P), ``pairs`` (n, K, K) and ``first`` (n, K); ``a`` is an ``Assembly`` to work in.
+    """
+    K, P = phi.shape
+    eliminate(transition, a.left, a.distribution)
+    for n in range(len(out)):
+        for k in range(K):
+            a.first[k] = first[n, k]
+            for i in range(P):
+                a.scores[k, i] = scores[n, k, i]
+            for m in range(K):
+                a.pairs[k, m] = pairs[n, k, m]
+        assemble(target, phi, transition, theta, a, out[n])
+
+
+@kernel
+def prior_gradient(target, phi, transition, theta, out):
+    """Gradient (full,) of the log prior."""
+    for i in range(len(theta)):
+        out[i] = prior_slope(i, target, phi, transition, theta)
