@@ -12,14 +12,13 @@ import numpy as np
 
 from rarehmm.common.arrays import Array, BoolArray
 from rarehmm.common.checks import check_threads
-from rarehmm.data.series import Series
 from rarehmm.data.workers import available_threads, pool
 from rarehmm.engine.contracts.family import prepare
 from rarehmm.engine.dispatch import explained
 from rarehmm.engine.kernels.batched import Batch, advance, batch, gradients
 from rarehmm.engine.kernels.messages import Point
 from rarehmm.engine.lanes import LANES
-from rarehmm.exact.block_sample import BlockSample
+from rarehmm.exact.block_sample import Observations, objective_of, rows_in
 from rarehmm.exact.passes import CAREFUL, Pass, begins, constant_total, log_posterior, log_posterior_value, rows_of
 from rarehmm.exact.statistics import n_summed
 from rarehmm.model.model import Model
@@ -30,12 +29,13 @@ ROOM = 1 << 25  # bytes of messages that the way back may keep for sixteen point
 class BatchedLogPosterior:
     """The posterior of a model given a series, as a function of many theta (n, d)."""
 
-    def __init__(self, model: Model, series: Series, threads: int | None = None) -> None:
-        model.check(series)
+    def __init__(self, model: Model, series: Observations, threads: int | None = None) -> None:
+        model.check(rows_in(series))
         check_threads(threads)
-        self.model, self.series = model, series
+        self.model, self.series, self.rows = model, series, rows_in(series)
         self.threads = threads or available_threads()
-        self.short = not isinstance(series, BlockSample) and 2 * (len(series) + 1) * model.n_states * 8 * LANES <= ROOM
+        self.is_exact = objective_of(series).is_exact
+        self.short = self.is_exact and 2 * (len(series) + 1) * model.n_states * 8 * LANES <= ROOM
         self.doubtful: bool | None = None  # whether transitions that never happen leave hardly any way
         self.rooms: dict[tuple[int, int], tuple[Point, Batch]] = {}  # one for each thread, forwards and back
 
@@ -53,7 +53,7 @@ class BatchedLogPosterior:
         low, high = self.model.bounds
         out = np.full(len(theta), -np.inf)
         inside = ((theta >= low) & (theta <= high)).all(1)
-        one_by_one = isinstance(self.series, BlockSample) or (slopes is not None and not self.short)
+        one_by_one = not self.is_exact or (slopes is not None and not self.short)
         alone = inside & (True if one_by_one else self._careful(theta, inside))
         together = np.nonzero(inside & ~alone)[0]
         if len(together) > 0:
@@ -111,7 +111,7 @@ class BatchedLogPosterior:
         theta = self.model.spread(theta)
         point, group = self._room(thread, len(self.series) if back else 1)
         with explained(self.model.name):
-            for low, high in [(0, len(self.series))] if back else rows_of(self.series):
+            for low, high in [(0, len(self.series))] if back else rows_of(self.rows):
                 y, fresh = self._rows(low, high)
                 advance(family, target, theta, point, y, fresh, group, low == 0, back)
             values[:] = group.total[0, : len(theta)]
@@ -128,9 +128,9 @@ class BatchedLogPosterior:
 
     def _rows(self, low: int, high: int) -> tuple[Array, BoolArray]:
         """Rows of the series, and which of them, and the one after, begin a sequence."""
-        fresh = np.append(begins(self.series, low, high), False)
-        fresh[-1] = high in self.series.bounds
-        return self.series.read(low, high), fresh
+        fresh = np.append(begins(self.rows, low, high), False)
+        fresh[-1] = high in self.rows.bounds
+        return self.rows.read(low, high), fresh
 
 
 def empty_point(model: Model) -> Point:

@@ -13,8 +13,7 @@ import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
 from rarehmm.common.arrays import Array
-from rarehmm.data.series import Series
-from rarehmm.exact.block_sample import BlockSample
+from rarehmm.exact.block_sample import Observations, objective_of, rows_in
 from rarehmm.exact.passes import Expectations, expectations, log_posterior
 from rarehmm.model.coordinates import SMALLEST, AdditiveLogRatio
 from rarehmm.model.model import Model, Parameters, check_learnable
@@ -97,7 +96,7 @@ def by_quasi_newton(model: Model, begin: Array, counts: Array, first: Array) -> 
 
 def climb(
     model: Model,
-    series: Series,
+    series: Observations,
     start: Parameters,
     *,
     steps: int = 500,
@@ -117,13 +116,13 @@ def climb(
         raise TypeError(f"{model.name} has no M-step (no 'maximise'): its modes are found by gradients.")
     if steps < 1:
         raise ValueError(f"steps is {steps}; at least one is needed.")
-    check_learnable(model.family, model.n_states, series)
+    check_learnable(model.family, model.n_states, rows_in(series))
     return em_steps(model, series, start, steps, tolerance, free_start, threads, on_progress)
 
 
 def em_steps(
     model: Model,
-    series: Series,
+    series: Observations,
     start: Parameters,
     steps: int,
     tolerance: float,
@@ -140,7 +139,9 @@ def em_steps(
         if on_progress is not None:
             on_progress(step, trace[-1])
         gain = trace[-1] - trace[-2] if step > 0 else np.inf
-        steady = isinstance(series, BlockSample)  # of which the log likelihood is not what steps raise, but nearly so
+        steady = not objective_of(
+            series
+        ).is_exact  # steps raise nearly, but not exactly, the log likelihood of a sample
         if not steady and gain < -1e-9 * max(1.0, abs(trace[-1])):
             warnings.warn(
                 f"EM fell by {-gain:.3g} in step {step}: a state has collapsed. Use priors, or fewer states.",
@@ -163,7 +164,9 @@ def em_steps(
     return Climb(best, trace[-1], np.array(trace), False)
 
 
-def gradient_steps(model: Model, series: Series, start: Parameters, steps: int, threads: int | None = None) -> Climb:
+def gradient_steps(
+    model: Model, series: Observations, start: Parameters, steps: int, threads: int | None = None
+) -> Climb:
     """The same for a family without an M-step, by L-BFGS: more steps, since the first ones only learn their length."""
     model = replace(model, coordinates=AdditiveLogRatio())
     trace: list[float] = []

@@ -8,7 +8,7 @@ transitions make even masses below e^-300 matter, everything is done in logarith
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -35,12 +35,11 @@ from rarehmm.engine.kernels.sequential import (
 )
 from rarehmm.engine.lanes import LANES
 from rarehmm.exact import blocks
-from rarehmm.exact.block_sample import BlockSample
+from rarehmm.exact.block_sample import Observations, objective_of, rows_in
 from rarehmm.exact.statistics import n_statistics
 from rarehmm.model.model import Model, Parameters, check_labels
 from rarehmm.model.stationary import stationary
 
-HALOS = (32, 128, 512)
 TOLERANCE = 1e-10  # relative, of messages at seams
 EVERY = 4  # steps between normalisations
 ROOM = 1 << 20  # bytes of messages that a group of lanes may fill: half of a usual second-level cache
@@ -65,7 +64,7 @@ class Expectations(NamedTuple):
 
 # ---------------------------------------------------------------- what users call
 def log_likelihood(
-    model: Model, parameters: Parameters, series: Series, *, threads: int | None = None, sequential: bool = False
+    model: Model, parameters: Parameters, series: Observations, *, threads: int | None = None, sequential: bool = False
 ) -> float:
     """log p(y | parameters), summed over sequences."""
     return Pass(model, parameters, series, threads, sequential).run().log_likelihood
@@ -74,7 +73,7 @@ def log_likelihood(
 def expectations(
     model: Model,
     parameters: Parameters,
-    series: Series,
+    series: Observations,
     *,
     with_statistics: bool = False,
     threads: int | None = None,
@@ -85,7 +84,7 @@ def expectations(
 
 
 def log_posterior(
-    model: Model, theta: Array, series: Series, *, threads: int | None = None, sequential: bool = False
+    model: Model, theta: Array, series: Observations, *, threads: int | None = None, sequential: bool = False
 ) -> tuple[float, Array]:
     """Log posterior density of theta up to a constant, and its gradient (d,), by Fisher's identity."""
     found = expectations(model, model.unpack(theta), series, threads=threads, sequential=sequential)
@@ -93,26 +92,18 @@ def log_posterior(
     slope = model.gradient_from_expectations(theta, found.scores, found.pairs, found.first) + model.log_prior_gradient(
         theta
     )
-    beyond, more = beyond_blocks(series, theta)
-    return value + beyond, slope + more
+    missing, missing_slope = objective_of(series).correction(theta)
+    return value + missing, slope + missing_slope
 
 
-def log_posterior_value(model: Model, theta: Array, series: Series, *, threads: int | None = None) -> float:
+def log_posterior_value(model: Model, theta: Array, series: Observations, *, threads: int | None = None) -> float:
     """The same without the gradient, in a third of the time."""
     value = log_likelihood(model, model.unpack(theta), series, threads=threads)
-    return value + float(model.log_prior(theta)) + beyond_blocks(series, theta)[0]
-
-
-def beyond_blocks(series: Series, theta: Array) -> tuple[float, Array | float]:
-    """What drawn blocks lack of the log likelihood and its gradient, by their anchor; nothing of other series."""
-    anchor = series.anchor if isinstance(series, BlockSample) else None
-    if anchor is None:
-        return 0.0, 0.0
-    return anchor.value + float(anchor.tilt @ (theta - anchor.theta)), anchor.slope
+    return value + float(model.log_prior(theta)) + objective_of(series).correction(theta)[0]
 
 
 def smooth(
-    model: Model, parameters: Parameters, series: Series, *, threads: int | None = None, sequential: bool = False
+    model: Model, parameters: Parameters, series: Observations, *, threads: int | None = None, sequential: bool = False
 ) -> Array:
     """Probabilities (T, K) of the states given the whole series."""
     out = np.empty((len(series), model.n_states))
@@ -121,7 +112,7 @@ def smooth(
 
 
 def filter_states(
-    model: Model, parameters: Parameters, series: Series, *, threads: int | None = None, sequential: bool = False
+    model: Model, parameters: Parameters, series: Observations, *, threads: int | None = None, sequential: bool = False
 ) -> Array:
     """Probabilities (T, K) of the states given the past and the present: the future cannot change them."""
     out = np.empty((len(series), model.n_states))
@@ -214,10 +205,11 @@ def begins(series: Series, low: int, high: int) -> BoolArray:
     return out
 
 
-def constant_total(model: Model, series: Series) -> float:
+def constant_total(model: Model, series: Observations) -> float:
     """Sum of the terms that the family's ``log_density`` leaves out; remembered by the series."""
-    if not hasattr(model.family, "constant") or isinstance(series, BlockSample):  # of which only differences matter
+    if not hasattr(model.family, "constant"):
         return 0.0
+    series = rows_in(series)
     return series.remember(
         (type(model.family), model.family), lambda: float(np.sum(series.map(Constants(model.family))))
     )
@@ -270,7 +262,7 @@ class Pass:
         self,
         model: Model,
         parameters: Parameters,
-        series: Series,
+        series: Observations,
         threads: int | None,
         sequential: bool,
         back: bool = False,
@@ -279,9 +271,10 @@ class Pass:
         predictive: Array | None = None,
         each: Callable[[Array], Array] | None = None,
     ) -> None:
-        model.check(series)
+        model.check(rows_in(series))
         check_threads(threads)
-        self.model, self.series, self.point = model, series, prepared(model, parameters)
+        self.model, self.series, self.point = model, rows_in(series), prepared(model, parameters)
+        self.objective = objective_of(series)
         K, P = self.point.phi.shape
         self.threads, self.sequential, self.back = threads, sequential, back
         self.probabilities = np.empty((0, K)) if probabilities is None else probabilities
@@ -327,7 +320,7 @@ class Pass:
 
     def in_logs(self) -> Expectations:
         """The same answers in logarithms, step by step: slower by far, and right for any transition matrix."""
-        if isinstance(self.series, BlockSample) or self.each is not None:
+        if not self.objective.is_exact or self.each is not None:
             raise ValueError(
                 "forbidden transitions leave hardly any way through this series: this asks for logarithms, and for all "
                 "of it in memory. Allow more (memory_limit), or small probabilities, such as 1e-10, instead of zeros."
@@ -360,35 +353,31 @@ class Pass:
         return Expectations(float((predictive + top).sum()) + constant_total(self.model, self.series), *sums)
 
     # ------------------------------------------------------------ blocks and halos
-    def plan(self, halo: int) -> None:
-        """Blocks, chunks and unset seams for a halo."""
-        K, series = self.sizes[0], self.series
-        if isinstance(series, BlockSample):
-            whole = len(self.probabilities) > 0
-            self.blocks, halo = series.blocks(whole), 0 if whole else series.halo
-        else:
-            size = blocks.even_size(series, max(2 * halo, self.largest))
-            self.blocks = blocks.split(series, max(size, halo))
-        self.task = self.task._replace(halo=0 if self.blocks.fresh.all() else halo)
-        self.parts = blocks.chunks(self.blocks, self.task.halo, len(series))
-        n = len(self.blocks.first)
-        self.messages = np.ones((4, n, K))
-        self.messages[0] = self.distribution
-        self.seams = Seams(*self.messages)
+    def plans(self) -> Iterator[None]:
+        """Blocks, chunks and unset seams, with longer and longer halos."""
+        for found, halo in self.objective.plans(self.largest, len(self.probabilities) > 0):
+            self.blocks = found
+            self.task = self.task._replace(halo=0 if self.blocks.fresh.all() else halo)
+            self.parts = blocks.chunks(self.blocks, self.task.halo, len(self.series))
+            self.messages = np.ones((4, len(self.blocks.first), self.sizes[0]))
+            self.messages[0] = self.distribution
+            self.seams = Seams(*self.messages)
+            yield
 
     def with_halo(self) -> list[Any] | None:
-        """Results of all chunks if some halo is long enough for every seam; None, with the blocks marked, if not."""
-        if isinstance(self.series, BlockSample):
-            self.plan(self.series.halo)
-            return self.over(self.parts, self.threads)
-        for halo in HALOS:  # probed on the first chunk
-            self.plan(halo)
+        """Results of all chunks if some halo is long enough for every seam; None, with the blocks marked, if not.
+
+        Halos are tried on the first chunk.  Blocks of a sample have no neighbours to agree with.
+        """
+        for _ in self.plans():
             first = self.over(self.parts[:1], 1)
             count = self.parts[0].high
-            if self.mark(count, TOLERANCE) <= 0.02 * count:
+            if not self.objective.is_exact or self.mark(count, TOLERANCE) <= 0.02 * count:
                 break
         results = first + self.over(self.parts[1:], self.threads)
-        return results if self.mark(len(self.blocks.first), TOLERANCE) == 0 else None
+        if not self.objective.is_exact or self.mark(len(self.blocks.first), TOLERANCE) == 0:
+            return results
+        return None
 
     def mark(self, count: int, tolerance: float) -> int:
         """Mark the blocks, of the first ``count``, whose halos did not reach the message of their neighbour.
@@ -406,7 +395,7 @@ class Pass:
     def settle(self) -> None:
         """Carry messages through the marked blocks one after the other; then no halo is needed any more."""
         if self.sequential:
-            self.plan(HALOS[-1])
+            *_, _ = self.plans()  # the longest halo
             self.marks, self.marks_back = np.ones((2, len(self.blocks.first)), dtype=bool)
         left, right, end, begin = self.seams
         fresh = self.blocks.fresh

@@ -8,9 +8,8 @@ from scipy.linalg import solve_discrete_lyapunov
 from scipy.special import chdtri
 
 from rarehmm.common.arrays import Array
-from rarehmm.data.series import Series
 from rarehmm.exact.batched import BatchedLogPosterior
-from rarehmm.exact.block_sample import BlockSample
+from rarehmm.exact.block_sample import BlockSample, Observations, objective_of
 from rarehmm.exact.passes import log_posterior
 from rarehmm.samplers.baoab import Baoab
 from rarehmm.sampling.arviz_adapter import effective_size, r_hat, tail_index
@@ -122,12 +121,11 @@ def check_weights(found: Weighted, wanted: float) -> list[Check]:
 
 
 # ---------------------------------------------------------------- states
-def check_states(mode: Mode, series: Series, threads: int | None = None) -> Check:
+def check_states(mode: Mode, series: Observations, threads: int | None = None) -> Check:
     """A state that no observation belongs to at the mode tells nothing but its prior; one that sits on an outlier, or
     that the data do not tell from another, is noted."""
-    seen, counts = None, None
-    if isinstance(series, BlockSample):
-        seen, counts = series, series.anchor.counts if series.anchor else None
+    objective = objective_of(series)
+    seen, counts = None if objective.is_exact else series, objective.counts
     found = collapsed(mode.model, mode.model.unpack(mode.theta), series, seen, counts=counts, threads=threads)
     least = min(found, key=lambda r: r.observations)
     good = least.kind != "empty"
@@ -177,7 +175,12 @@ def check_block_sample(
 
 # ---------------------------------------------------------------- exact gradients at the draws
 def check_gradients(
-    rng: np.random.Generator, mode: Mode, series: Series, draws: Array, effective: float, threads: int | None = None
+    rng: np.random.Generator,
+    mode: Mode,
+    series: Observations,
+    draws: Array,
+    effective: float,
+    threads: int | None = None,
 ) -> list[Check]:
     """The Stein test and the spread of a few draws of (chains, n, d), so far apart that they are nearly independent: at
     most a quarter of the effective ones, 30 of a long series, up to 200 of a short one."""

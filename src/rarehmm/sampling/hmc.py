@@ -9,9 +9,9 @@ from scipy.linalg import solve_triangular
 
 from rarehmm.common.arrays import Array
 from rarehmm.common.checks import check_generator, check_whole, warn_interrupted
-from rarehmm.data.series import Series
 from rarehmm.engine.lanes import LANES
 from rarehmm.exact.batched import BatchedLogPosterior
+from rarehmm.exact.block_sample import Observations
 from rarehmm.search.mode import Mode
 
 OnStep = Callable[[int], None]
@@ -20,7 +20,7 @@ OnStep = Callable[[int], None]
 def hmc(
     rng: np.random.Generator,
     mode: Mode,
-    series: Series,
+    series: Observations,
     steps: int,
     *,
     chains: int = LANES,
@@ -125,7 +125,7 @@ def learnt_metric(visited: Array, factor: Array) -> tuple[Array, Array]:
 def metropolis_langevin(
     rng: np.random.Generator,
     mode: Mode,
-    series: Series,
+    series: Observations,
     steps: int,
     *,
     chains: int = LANES,

@@ -13,8 +13,8 @@ from scipy.special import gammaln, logsumexp
 
 from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.common.checks import warn_interrupted
-from rarehmm.data.series import Series
 from rarehmm.exact.batched import BatchedLogPosterior
+from rarehmm.exact.block_sample import Observations
 from rarehmm.exact.passes import expectations, log_posterior
 from rarehmm.model.model import Model
 from rarehmm.model.priors import InverseGamma
@@ -29,7 +29,7 @@ class Roots:
     ``centre`` and ``factor`` are those of the Laplace approximation in these coordinates.
     """
 
-    def __init__(self, mode: Mode, series: Series, threads: int | None = None) -> None:
+    def __init__(self, mode: Mode, series: Observations, threads: int | None = None) -> None:
         self.model, self.series, self.threads = mode.model, series, threads
         self.power = powers(mode.model)
         self.mode, self.points = mode, BatchedLogPosterior(mode.model, series, threads)
@@ -115,7 +115,7 @@ class GammaRows(Roots):
     expected number n_j of transitions from j at the mode.  No entry is a reference: better where a row has few counts.
     """
 
-    def __init__(self, mode: Mode, series: Series, threads: int | None = None) -> None:
+    def __init__(self, mode: Mode, series: Observations, threads: int | None = None) -> None:
         parameters = mode.model.unpack(mode.theta)
         counts = expectations(mode.model, parameters, series, threads=threads).pairs.sum(1)
         self.total = mode.model.n_states * mode.model.priors.transition.concentration + counts

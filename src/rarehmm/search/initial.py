@@ -23,6 +23,7 @@ from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.pieces import pieces, sample
 from rarehmm.data.series import Series, in_memory
 from rarehmm.engine.contracts.family import domains, there
+from rarehmm.exact.block_sample import Observations
 from rarehmm.exact.blocks import Chunk, evenly, over
 from rarehmm.exact.em import Climb, em_steps, gradient_steps, has_m_step
 from rarehmm.exact.passes import decode, expectations, log_likelihood, predictive_log_density
@@ -53,7 +54,7 @@ def find_states(model: Model, series: Series, *, threads: int | None = None) -> 
 
 
 def climbed(
-    model: Model, series: Series, start: Parameters, steps: int, threads: int | None, free_start: bool = False
+    model: Model, series: Observations, start: Parameters, steps: int, threads: int | None, free_start: bool = False
 ) -> Climb:
     """A few EM steps; a state that collapses has a poor log posterior to show, and no warning."""
     if not has_m_step(model):

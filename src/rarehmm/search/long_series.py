@@ -23,10 +23,10 @@ from rarehmm.data.pieces import rows_at
 from rarehmm.data.series import Series
 from rarehmm.engine.kernels.messages import split_sums
 from rarehmm.exact import blocks
-from rarehmm.exact.block_sample import Anchor, BlockSample
+from rarehmm.exact.block_sample import HALOS, Anchor, BlockSample
 from rarehmm.exact.blocks import SMALLEST
 from rarehmm.exact.em import Climb, bounded
-from rarehmm.exact.passes import HALOS, Expectations, Pass, expectations, log_likelihood, log_posterior
+from rarehmm.exact.passes import Expectations, Pass, expectations, log_likelihood, log_posterior
 from rarehmm.exact.statistics import kept_of
 from rarehmm.model.model import Model, Parameters
 from rarehmm.model.stationary import stationary

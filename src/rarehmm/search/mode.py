@@ -14,7 +14,7 @@ from scipy.optimize import linear_sum_assignment
 
 from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.common.progress import OnProgress, silent
-from rarehmm.data.series import Series
+from rarehmm.exact.block_sample import Observations, rows_in
 from rarehmm.exact.em import Climb, bounded, climb, descend, has_m_step, rows
 from rarehmm.exact.passes import log_posterior
 from rarehmm.model.model import Model, Parameters, scaled_summaries
@@ -43,7 +43,7 @@ class Mode(NamedTuple):
 
 def find_mode(
     model: Model,
-    series: Series,
+    series: Observations,
     start: Parameters | None = None,
     *,
     threads: int | None = None,
@@ -57,7 +57,7 @@ def find_mode(
         return Mode(model, np.zeros(0), log_posterior(model, np.zeros(0), series)[0], none, none, True, [])
     if start is None:
         on_progress("finding states", 0, 0)
-        best, *others = find_states(model, series, threads=threads)
+        best, *others = find_states(model, rows_in(series), threads=threads)
         start = best.parameters
     if has_m_step(model):
         report = partial(climb_progress, on_progress, steps)
@@ -188,7 +188,7 @@ def reordered(phi: Array, transition: Array, order: IntArray) -> tuple[Array, Ar
 # ---------------------------------------------------------------- climbing
 def newton(
     model: Model,
-    series: Series,
+    series: Observations,
     theta: Array,
     value: float,
     factor: Array,
@@ -213,7 +213,7 @@ def newton(
     return theta, value
 
 
-def polish(model: Model, series: Series, theta: Array, threads: int | None) -> tuple[Array, float]:
+def polish(model: Model, series: Observations, theta: Array, threads: int | None) -> tuple[Array, float]:
     """A point higher up by L-BFGS, if EM has stopped short of the mode or there is no EM."""
 
     def down(x: Array) -> tuple[float, Array]:
@@ -238,7 +238,7 @@ def polish(model: Model, series: Series, theta: Array, threads: int | None) -> t
     return (found.x, -float(found.fun)) if found.fun <= value else (theta, -value)
 
 
-def negative_hessian(model: Model, series: Series, theta: Array, threads: int | None = None) -> Array:
+def negative_hessian(model: Model, series: Observations, theta: Array, threads: int | None = None) -> Array:
     """Hessian (d, d) of the negative log posterior by central differences of its gradient.
 
     Steps begin at a small part of the noise of the data, whatever their units, and are taken again with a hundredth of
@@ -261,10 +261,10 @@ def negative_hessian(model: Model, series: Series, theta: Array, threads: int | 
     return (out + out.T) / 2
 
 
-def first_steps(model: Model, series: Series) -> Array:
+def first_steps(model: Model, series: Observations) -> Array:
     """Steps (d,) for differences: 1e-4 of the noise of the data for their levels, of the default prior's standard
     deviation for other real parameters, which have units of their own, and of 1 for logarithms."""
-    summaries, sizes = scaled_summaries(model.family, series), []
+    summaries, sizes = scaled_summaries(model.family, rows_in(series)), []
     for p, log in zip(model.family.parameters, model.as_logs, strict=True):
         unit = 1.0
         if p.prior is location and isinstance(p.column, int):
@@ -287,7 +287,7 @@ def metric(hessian: Array) -> tuple[Array, bool]:
         return np.diag(scale), False
 
 
-def is_other(mode: Mode, series: Series, candidate: Climb, threads: int | None = None) -> bool:
+def is_other(mode: Mode, series: Observations, candidate: Climb, threads: int | None = None) -> bool:
     """Whether a climb ended at another mode within 10 of the log posterior: not on its way to this one, however slowly,
     and no renaming of its states."""
     if mode.log_posterior - candidate.log_posterior > 10:

@@ -13,6 +13,7 @@ import numpy as np
 from rarehmm.common.arrays import Array
 from rarehmm.data.pieces import pieces, sample
 from rarehmm.data.series import Series
+from rarehmm.exact.block_sample import Observations, rows_in
 from rarehmm.exact.em import rows
 from rarehmm.exact.passes import expectations, log_likelihood, smooth
 from rarehmm.model.coordinates import AdditiveLogRatio
@@ -81,8 +82,8 @@ def judge_states(
 def collapsed(
     model: Model,
     parameters: Parameters,
-    series: Series,
-    seen: Series | None = None,
+    series: Observations,
+    seen: Observations | None = None,
     *,
     rare_share: float = RARE,
     counts: Array | None = None,
@@ -92,7 +93,7 @@ def collapsed(
     ``counts`` (K,): expected observations of each state, if they are known."""
     if counts is None:
         counts = expectations(model, parameters, series, with_statistics=True, threads=threads).counts
-    gamma = smooth(model, parameters, pieces(series, SAMPLE) if seen is None else seen, threads=threads)
+    gamma = smooth(model, parameters, pieces(rows_in(series), SAMPLE) if seen is None else seen, threads=threads)
     share, stay = counts / counts.sum(), np.diag(parameters.transition)
     found = []
     for k, count in enumerate(counts):

@@ -8,14 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from rarehmm.common.arrays import Array
-from rarehmm.data.series import Series
 from rarehmm.engine.contracts.family import complete_score, prepare
 from rarehmm.engine.dispatch import explained, provides
 from rarehmm.engine.kernels.full_pass import Layout
 from rarehmm.engine.kernels.messages import group, zeros
 from rarehmm.engine.kernels.window_pass import window_pass
 from rarehmm.exact import blocks
-from rarehmm.exact.block_sample import BlockSample
+from rarehmm.exact.block_sample import Observations, objective_of, rows_in
 from rarehmm.exact.passes import filter_states, prepared, smooth
 from rarehmm.exact.statistics import kept_of, n_statistics
 from rarehmm.model.model import Model, Parameters
@@ -49,7 +48,7 @@ def cold(windows: Windows, parameters: Parameters) -> Messages:
 
 
 def warm(
-    model: Model, parameters: Parameters, series: Series, windows: Windows, *, threads: int | None = None
+    model: Model, parameters: Parameters, series: Observations, windows: Windows, *, threads: int | None = None
 ) -> Messages:
     """The messages of the whole series at given parameters, at the ends of the buffers of each window."""
     first, _, begin, stop = windows.place(np.arange(windows.count))
@@ -68,7 +67,7 @@ def warm(
 def window_sums(
     model: Model,
     parameters: Parameters,
-    series: Series,
+    series: Observations,
     windows: Windows,
     *,
     messages: Messages | None = None,
@@ -76,7 +75,7 @@ def window_sums(
 ) -> WindowSums:
     """Expectations of every window given itself, its buffers and the messages at their ends (Fisher's identity); times
     the weight of its sequence."""
-    model.check(series)
+    model.check(rows_in(series))
     point, ends = prepared(model, parameters), messages or cold(windows, parameters)
     (K, P), N, n = parameters.phi.shape, windows.count, windows.length + 2 * windows.buffer
     Q = n_statistics(model.family)
@@ -97,14 +96,14 @@ def window_sums(
         for whole, part in zip(out, found, strict=True):
             whole[mine] = part
 
-    blocks.over(series, parts, work, threads, run_locally=True)
+    blocks.over(rows_in(series), parts, work, threads, run_locally=True)
     return out
 
 
 def window_gradients(
     model: Model,
     theta: Array,
-    series: Series,
+    series: Observations,
     windows: Windows,
     *,
     messages: Messages | None = None,
@@ -135,17 +134,13 @@ class Frozen(NamedTuple):
     windows: Windows
 
 
-def freeze(model: Model, theta: Array, series: Series, windows: Windows, *, threads: int | None = None) -> Frozen:
+def freeze(model: Model, theta: Array, series: Observations, windows: Windows, *, threads: int | None = None) -> Frozen:
     """Messages of the whole series at theta (d,), and the expectations of each window given all of it."""
     parameters = model.unpack(theta)
     messages = warm(model, parameters, series, windows, threads=threads)
     found = window_sums(model, parameters, series, windows, messages=messages, threads=threads)
     kept, by_gradient = kept_of(model, theta, found), not provides(complete_score, model.family)
-    total = kept.sum(0)
-    if isinstance(series, BlockSample) and series.anchor is not None:
-        if not np.array_equal(series.anchor.theta, theta):
-            raise ValueError("these blocks were summed at another point; freeze at theta of their anchor.")
-        total = series.anchor.total
+    total = objective_of(series).total(theta, kept)
     return Frozen(parameters.phi, messages, kept, total, by_gradient, windows)
 
 
@@ -180,7 +175,7 @@ def frozen_gradient(model: Model, theta: Array, frozen: Frozen, statistics: Arra
 
 
 def changes(
-    model: Model, theta: Array, series: Series, windows: Windows, frozen: Frozen, *, threads: int | None = None
+    model: Model, theta: Array, series: Observations, windows: Windows, frozen: Frozen, *, threads: int | None = None
 ) -> Array:
     """What is left to chance (N, d): each window's gradient at theta beyond its control variate."""
     g = window_gradients(model, theta, series, windows, messages=frozen.messages, threads=threads)
@@ -191,7 +186,9 @@ def changes(
 
 
 # ---------------------------------------------------------------- errors
-def buffer_error(model: Model, theta: Array, series: Series, windows: Windows, *, threads: int | None = None) -> Array:
+def buffer_error(
+    model: Model, theta: Array, series: Observations, windows: Windows, *, threads: int | None = None
+) -> Array:
     """Change (d,) of the sum of window gradients when the buffer is doubled: what the buffer leaves out."""
     longer = Windows(series, windows.half_width, 2 * windows.buffer)
     near, far = (window_gradients(model, theta, series, w, threads=threads).sum(0) for w in (windows, longer))

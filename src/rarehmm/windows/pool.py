@@ -10,10 +10,10 @@ import numpy as np
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.common.checks import check_whole
-from rarehmm.data.series import Series
 from rarehmm.engine.contracts.design import Design, check_positive
 from rarehmm.engine.kernels.pool import Gathered, Places, choose, collect
 from rarehmm.engine.lanes import LANES, lane_array
+from rarehmm.exact.block_sample import Observations, rows_in
 from rarehmm.exact.blocks import CHUNK
 from rarehmm.model.model import Model
 from rarehmm.windows.gradients import Frozen, check_frozen
@@ -55,7 +55,7 @@ class Pool:
     def __init__(
         self,
         model: Model,
-        series: Series,
+        series: Observations,
         windows: Windows,
         design: Design,
         size: int,
@@ -66,7 +66,7 @@ class Pool:
     ) -> None:
         check_whole("size", size)
         check_whole("memory", memory)
-        model.check(series)
+        model.check(rows_in(series))
         if not isinstance(windows, Windows) or not np.array_equal(windows.bounds, series.bounds):
             raise ValueError("the windows are those of another series; make them from this one: Windows(series, L, B).")
         check_positive(design)

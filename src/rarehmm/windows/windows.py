@@ -12,6 +12,7 @@ import numpy as np
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.common.checks import check_whole
 from rarehmm.data.series import Series
+from rarehmm.exact.block_sample import Observations, rows_in
 from rarehmm.model.stationary import check_transition
 
 
@@ -21,13 +22,16 @@ class Windows:
     Attributes: ``length`` W = 2 L + 1, ``count`` N.
     """
 
-    def __init__(self, series: Series, half_width: int, buffer: int) -> None:
-        if not isinstance(series, Series):
+    def __init__(self, series: Observations, half_width: int, buffer: int) -> None:
+        if not isinstance(rows_in(series), Series):
             raise TypeError(f"a Series is needed, not a {type(series).__name__}; wrap the data: rarehmm.Series(y).")
         check_whole("half_width", half_width)
         check_whole("buffer", buffer)
         self.half_width, self.buffer, self.length = int(half_width), int(buffer), 2 * int(half_width) + 1
-        self.bounds, (self.first, self.last), self.origins = series.bounds, series.cores, series.origins
+        self.bounds, self.origins = series.bounds, series.origins
+        self.first: IntArray
+        self.last: IntArray
+        self.first, self.last = series.cores
         longest = int((self.last - self.first).max())
         if self.length > longest:
             raise ValueError(
