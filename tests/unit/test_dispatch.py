@@ -10,6 +10,7 @@ import pytest
 from numba.core import event
 
 from rarehmm.engine.dispatch import inner, specialise
+from rarehmm.engine.dispatch.disk import Entries
 from rarehmm.engine.dispatch.fingerprints import fingerprint, names
 
 
@@ -151,3 +152,14 @@ def test_parts_may_be_compiled_already_and_may_raise():
     assert quarter(8.0) == 2.0
     with pytest.raises(ValueError, match="no halves below zero"):
         quarter(-8.0)
+
+
+@pytest.mark.jit
+def test_the_names_of_fields_are_part_of_a_cached_kernel(tmp_path):
+    """Two versions of one class, the same types in another order of fields: kernels read fields by name."""
+    entries = Entries(tmp_path, "kernel", fingerprint)
+    paths = set()
+    for fields in (("low", "high"), ("high", "low")):
+        pair = collections.namedtuple("Pair", fields)
+        paths.add(entries.path(((numba.typeof((pair(1.0, 2.0),)),), "machine", ())))
+    assert len(paths) == 2

@@ -10,9 +10,10 @@ import os
 import pathlib
 import pickle
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from numba import types
 from numba.core.caching import FunctionCache
 from numba.core.serialize import dumps
 
@@ -49,6 +50,14 @@ class DigestCache(FunctionCache):
             logger.warning("a compiled kernel could not be saved: %s", error)
 
 
+def field_names(kinds: Any) -> Iterator[tuple[str, ...]]:
+    """Fields of all named tuples among numba types: a kernel reads them by name, and their types do not show names."""
+    for kind in kinds:
+        if isinstance(kind, types.BaseTuple):
+            yield getattr(kind, "fields", ())
+            yield from field_names(kind.types)
+
+
 class Entries:
     """One file for each compiled kernel, named by the digest of its key, written whole or not at all.
 
@@ -63,7 +72,7 @@ class Entries:
 
     def full(self, key: Any) -> bytes:
         mine = PACKAGE if self.function.__module__.startswith("rarehmm.") else PACKAGE + fingerprint(self.function)
-        return f"{mine} {key}".encode()
+        return f"{mine} {key} {list(field_names(key[0]))}".encode()
 
     def seal(self, key: Any, content: bytes) -> bytes:
         return hashlib.sha256(self.full(key) + content).digest()
