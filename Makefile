@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.cache/numba
 export RAREHMM_DATA ?= $(CURDIR)/../shared/data
 
-.PHONY: help demo test lint types unit nojit nightly packaged reproduce bench columns calibrate finding detection comparison automatic bench-long docs screenshots clean
+.PHONY: help demo test lint types unit nojit nightly packaged reproduce bench columns calibrate finding detection comparison automatic bench-long docs screenshots architecture clean
 
 help:  ## show these lines
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -77,6 +77,9 @@ docs: $(VENV)/ready  ## the documentation, to the folder site; a warning is an e
 
 screenshots: $(VENV)/ready  ## the pictures of README and docs, in chromium
 	$(BIN)/python docs/screenshots.py
+
+architecture: $(VENV)/ready  ## draw the packages and one fit through them, for docs/contributing.md
+	$(BIN)/python docs/architecture.py
 
 comparison: $(VENV)/bench  ## is the rare state found by peers, over 20 seeds (half an hour); writes benchmarks/results
 	$(BIN)/python benchmarks/comparison.py
