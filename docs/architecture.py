@@ -97,8 +97,8 @@ STEPS = {
     "Posterior": ("posterior.posterior", "of"),
 }
 CAPTIONS = (  # position, title, note
-    (0.1, "Packages", "amber: extension points"),
-    (4.5, "Imports", "by each row, from the columns; none points down"),
+    (0.1, "Packages", "amber: extensible"),
+    (4.5, "Imports", "of each row, from the columns: only upwards"),
     (14.4, "One fit", "modules it enters; amber: where a step starts"),
 )
 INDIGO, PALE, AMBER, INK, GREY = "#3f51b5", "#f2f3fa", "#f08c00", "#24292f", "#6e7781"
