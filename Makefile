@@ -8,7 +8,7 @@ export RAREHMM_DATA ?= $(CURDIR)/../shared/data
 .PHONY: help demo test lint types unit nojit nightly packaged reproduce bench columns calibrate finding detection comparison automatic bench-long docs screenshots architecture clean
 
 help:  ## show these lines
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
