@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.cache/numba
 export RAREHMM_DATA ?= $(CURDIR)/../shared/data
 
-.PHONY: help demo test lint types unit nojit nightly packaged reproduce bench columns calibrate finding detection comparison automatic bench-long docs screenshots clean
+.PHONY: help demo test lint types unit nojit nightly packaged reproduce bench columns calibrate finding detection comparison automatic bench-long docs screenshots architecture clean
 
 help:  ## show these lines
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -20,7 +20,7 @@ $(VENV)/bench: $(VENV)/ready
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pomegranate>=1.1'  # 3 GB; done without where it fails
 	@touch $@
 
-demo: $(VENV)/ready  ## simulate a series with a rare regime, find it, draw a picture
+demo: $(VENV)/ready  ## simulate a series with a rare regime, fit it, write a report
 	$(BIN)/rarehmm demo
 
 test: lint types unit nojit  ## lint, types and every test
@@ -45,40 +45,43 @@ nightly: $(VENV)/ready  ## hostile input, more than 10,000 cases of all families
 packaged:  ## the wheel in empty environments, with the newest and the lowest versions of what it needs (seven minutes)
 	$(PYTHON) tests/packaged.py
 
-reproduce: $(VENV)/ready  ## the paper's tables and figures, in full, to the folder reproduction
+reproduce: $(VENV)/ready  ## all of the paper's tables and figures, to the folder reproduction
 	$(BIN)/rarehmm reproduce all
 
-bench: $(VENV)/bench comparison  ## beside hmmlearn, dynamax, pomegranate, NumPyro and BlackJAX, T = 1e4 to 1e7 (two hours); writes benchmarks/results
+bench: $(VENV)/bench comparison  ## compare with hmmlearn, dynamax, pomegranate, NumPyro and BlackJAX, T = 1e4 to 1e7 (two hours); writes benchmarks/results
 	$(BIN)/python benchmarks/full_pass.py
 	$(BIN)/python benchmarks/cost.py
 	$(BIN)/python benchmarks/scaling.py
 
-calibrate: $(VENV)/ready  ## the default rule beside exact references and over the prior (an hour or two); writes benchmarks/results
+calibrate: $(VENV)/ready  ## calibration of the default method, against exact references and over the prior (an hour or two); writes benchmarks/results
 	$(BIN)/python benchmarks/simulation_based.py
 	$(BIN)/python benchmarks/calibrate.py
 
-finding: $(VENV)/ready  ## are rare states found, and only those (ten minutes); writes benchmarks/results
+finding: $(VENV)/ready  ## are rare states found, without false ones (ten minutes); writes benchmarks/results
 	$(BIN)/python benchmarks/finding.py
 
-detection: $(VENV)/ready  ## solar flares and NAB beside a threshold and hmmlearn (ten minutes); writes benchmarks/results
+detection: $(VENV)/ready  ## solar flares and NAB, compared with a threshold and hmmlearn (ten minutes); writes benchmarks/results
 	$(BIN)/python benchmarks/detection.py
 
-columns: $(VENV)/ready  ## what a window costs in several columns, beside its arithmetic (a minute); writes benchmarks/results
+columns: $(VENV)/ready  ## cost of a window with several columns, relative to its arithmetic (a minute); writes benchmarks/results
 	$(BIN)/python benchmarks/columns.py
 
-automatic: $(VENV)/ready  ## scores that are worked out beside scores by hand (a minute); writes benchmarks/results
+automatic: $(VENV)/ready  ## automatically derived scores against handwritten ones (a minute); writes benchmarks/results
 	$(BIN)/python benchmarks/automatic.py
 
-bench-long: $(VENV)/bench  ## a billion observations from file to posterior (a quarter of an hour, 9 GB of disk); writes benchmarks/results
+bench-long: $(VENV)/bench  ## a billion observations from file to posterior (15 minutes, 9 GB of disk); writes benchmarks/results
 	$(BIN)/python benchmarks/long.py
 
-docs: $(VENV)/ready  ## the documentation, to the folder site; a warning is an error
+docs: $(VENV)/ready  ## build the documentation to the folder site; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-screenshots: $(VENV)/ready  ## the pictures of README and docs, in chromium
+screenshots: $(VENV)/ready  ## take the screenshots in README and docs, with chromium
 	$(BIN)/python docs/screenshots.py
 
-comparison: $(VENV)/bench  ## is the rare state found by peers, over 20 seeds (half an hour); writes benchmarks/results
+architecture: $(VENV)/ready  ## draw the packages and one fit through them, for docs/contributing.md
+	$(BIN)/python docs/architecture.py
+
+comparison: $(VENV)/bench  ## do other tools find the rare state, over 20 seeds (half an hour); writes benchmarks/results
 	$(BIN)/python benchmarks/comparison.py
 
 clean:  ## remove everything that make built

@@ -19,7 +19,7 @@ from mkdocs.structure.files import File
 ROOT = pathlib.Path(__file__).parent.parent
 OUTSIDE = [
     "CHANGELOG.md", "CITATION.cff", "benchmarks/results/*.md", "benchmarks/results/*.png", "examples/*.py",
-    "src/rarehmm/engine/contracts/*.py",
+    "src/rarehmm/engine/contracts/[!_]*.py",
 ]  # fmt: skip
 LANGUAGES = {".py": "python", ".cff": "yaml"}
 PLACES: dict[str, str] = {}  # of pages that come from outside: address in the site -> path in the repository

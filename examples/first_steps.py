@@ -1,6 +1,6 @@
-"""From an array to a list of events, in six lines.
+"""From an array to a list of events in six lines.
 
-A year of hourly readings: two levels of ordinary life, and a rare one, six hours of trouble a dozen times.
+A year of hourly load: one level on weekdays, another at weekends, and a dozen faults of six hours each.
 """
 
 import numpy as np
@@ -11,8 +11,8 @@ from rarehmm import RareHMM
 rng = np.random.default_rng(1)
 hours = pd.date_range("2026-01-01", periods=8760, freq="h")
 level = np.where(np.arange(8760) // 24 % 7 < 5, 20.0, 12.0)  # weekdays and weekends
-trouble = np.sort(rng.choice(8700, 12, replace=False))
-for begin in trouble:
+faults = np.sort(rng.choice(8700, 12, replace=False))
+for begin in faults:
     level[begin : begin + 6] = 45.0
 y = pd.Series(level + rng.normal(0, 2, 8760), index=hours, name="load")
 
@@ -21,11 +21,11 @@ print(hmm.verdict_)
 print(hmm.summary().loc[["mean[2]", "occupancy[2]", "sojourn[2]", "return_time[2]"]])
 events = hmm.rare_events(y)
 print(events[["start", "end", "duration", "peak", "probability"]])
-ahead = hmm.forecast(y, horizon=24 * 7)
-print(f"P(trouble within a week) = {ahead.event[-1]:.2f} ({ahead.low[-1]:.2f} to {ahead.high[-1]:.2f})")
+forecast = hmm.forecast(y, horizon=24 * 7)
+print(f"P(fault within a week) = {forecast.event[-1]:.2f} ({forecast.low[-1]:.2f} to {forecast.high[-1]:.2f})")
 
 assert hmm.rare_states_.tolist() == [2]
-assert hmm.verdict_.startswith("Nothing speaks against")
+assert all(check.passed for check in hmm.posterior_.checks)
 found = {hours.get_loc(start) for start in events["start"]}
-assert all(any(abs(begin - other) <= 1 for other in found) for begin in trouble if begin not in found)
-assert 0.05 < ahead.low[-1] < ahead.event[-1] < ahead.high[-1] < 0.6
+assert all(any(abs(begin - other) <= 1 for other in found) for begin in faults if begin not in found)
+assert 0.05 < forecast.low[-1] < forecast.event[-1] < forecast.high[-1] < 0.6

@@ -1,6 +1,6 @@
-"""How many states?  And is the rare one real, or the tail of another?
+"""How many states are there, and is the rare one a regime or the tail of another?
 
-Two series with the same share of large values: in one they come together, as a regime; in the other they are the heavy
+Both series contain a few large values: in one they are consecutive and form a regime, in the other they are the heavy
 tail of the noise.
 """
 

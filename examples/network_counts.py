@@ -1,7 +1,7 @@
-"""Counts a second, bursts in them, and alarms while they come in.
+"""Real-time alarms for bursts in counts per second.
 
-The model is fitted on yesterday's counts.  Today each count is one update, which takes the past into account and cannot
-know the future; where the stream stands is plain data that survives a restart.
+The model is fitted to yesterday's counts.  Today, each count is one update, which uses the past but not the future; the
+state of the stream is plain data that survives a restart.
 """
 
 import json
@@ -14,7 +14,7 @@ rng = np.random.default_rng(3)
 
 
 def day(attacks):
-    rate = 5 + 2 * (np.arange(20_000) // 2_500 % 2)  # busy and quiet hours
+    rate = 5 + 2 * (np.arange(20_000) // 2_500 % 2)  # quiet and busy hours
     for begin in attacks:
         rate[begin : begin + 20] += 25
     return rng.poisson(rate).astype(float)
@@ -26,12 +26,12 @@ attack = int(np.argmax(hmm.means_))
 
 stream, alarms = None, []
 for second, count in enumerate(today[:13_000]):
-    if second == 12_000:  # the program is restarted
+    if second == 12_000:  # simulate a restart
         stream = Stream.from_dict(json.loads(json.dumps(stream.to_dict())))
     stream = hmm.update(stream, count)
     if stream.probability[attack] > 0.9:
         alarms.append(second)
-print(f"alarm at {alarms[0]}, {alarms[0] - 12_345} seconds after the attack began; {len(alarms)} seconds long")
+print(f"alarm at {alarms[0]}, {alarms[0] - 12_345} seconds after the attack began, for {len(alarms)} seconds")
 
 assert attack in hmm.rare_states_
 assert 0 <= alarms[0] - 12_345 <= 2

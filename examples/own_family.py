@@ -1,6 +1,6 @@
-"""A family of one's own, to copy: Gumbel noise, as of daily maxima, whose upper tail is longer than its lower one.
+"""A template for your own family: Gumbel noise, as in daily maxima, whose upper tail is longer than its lower one.
 
-The first part is all that a fit needs; the rest is optional, and says what it buys (see docs/how-to/own_family.md).
+The first part is all that a fit needs; the rest is optional (see docs/how-to/own_family.md for what each method adds).
 """
 
 import math
@@ -15,67 +15,67 @@ from rarehmm.engine.dispatch import compiled
 from rarehmm.model.priors import location
 
 
-def own_scale(summary):
-    """A default prior is a function of the column's size, mean, variance, low, high and roughness (noise variance)."""
+def scale_prior(summary):
+    """Default prior of the scale, from the column's size, mean, variance, low, high and roughness (noise variance)."""
     return rh.InverseGamma(2.0, math.sqrt(summary.roughness))
 
 
 class Gumbel(NamedTuple):
-    r"""Maxima: :math:`p(y \mid m_k, s_k) = s_k^{-1} e^{-z - e^{-z}}`, :math:`z = (y - m_k) / s_k`.
+    r"""Gumbel: :math:`p(y \mid m_k, s_k) = s_k^{-1} e^{-z - e^{-z}}`, :math:`z = (y - m_k) / s_k`.
 
-    Settings, if it had any, would be fields here: ``nu: float = 5.0``.
+    Settings, if there were any, would be fields here: ``nu: float = 5.0``.
     """
 
-    parameters = (  # of one state, in the order of phi; "positive" ones are sampled as logarithms
+    parameters = (  # of one state, in the order of phi; "positive" ones are sampled on the log scale
         Parameter("mode", support="real", prior=location),
-        Parameter("scale", support="positive", prior=own_scale),
+        Parameter("scale", support="positive", prior=scale_prior),
     )
-    domain = REALS  # or POSITIVE, COUNTS, ANGLES, or a Domain of your own: checked for every series
+    domain = REALS  # or POSITIVE, COUNTS, ANGLES, or your own Domain; checked for every series
 
-    def draw(self, rng, states, phi):  # observations (T,) of states (T,), from phi (K, P): simulation, replicas
+    def draw(self, rng, states, phi):  # observations (T,) given states (T,) and phi (K, P), for simulation
         return rng.gumbel(phi[states, 0], phi[states, 1])
 
     # ---- optional
-    def estimate(self, y, weight):  # parameters (P,) of one state from its observations: a quicker start
+    def estimate(self, y, weight):  # parameters (P,) of one state from its observations: a faster start
         mean = np.average(y, weights=weight)
         scale = math.sqrt(6 * np.average((y - mean) ** 2, weights=weight)) / math.pi
         return np.array([mean - np.euler_gamma * scale, scale])
 
-    def cdf(self, y, phi):  # P(Y <= y) in one state: residuals
+    def cdf(self, y, phi):  # P(Y <= y) in one state, for residuals
         return np.exp(-np.exp(-(y - phi[0]) / phi[1]))
 
 
-# Either the log density alone, and everything else is worked out ...
+# Either write only the log density, and everything else is derived from it ...
 @rh.density_of(Gumbel)
 def _(family, y, mode, scale):
     z = (y - mode) / scale
     return -np.log(scale) - z - np.exp(-z)
 
 
-# ... or, as here for comparison, by hand.
+# ... or, for comparison, write all three functions yourself.
 class GumbelByHand(NamedTuple):
     parameters, domain, draw = Gumbel.parameters, Gumbel.domain, Gumbel.draw
 
 
 @compiled(prepare, GumbelByHand)
-def _(family, phi):  # constants of one state, once: divisions and logarithms belong here
+def _(family, phi):  # computed once per state: divisions and logarithms belong here
     return phi[0], 1 / phi[1], -math.log(phi[1])
 
 
 @compiled(log_density, GumbelByHand)
-def _(family, y, c):  # c is what prepare returned
+def _(family, y, c):  # c is the result of prepare
     z = (y - c[0]) * c[1]
     return c[2] - z - np.exp(-z)
 
 
 @compiled(score, GumbelByHand)
-def _(family, y, c):  # derivatives of the log density in phi, a tuple
+def _(family, y, c):  # gradient of the log density with respect to phi, a tuple
     z = (y - c[0]) * c[1]
-    pull = (1 - np.exp(-z)) * c[1]
-    return pull, z * pull - c[1]
+    slope = (1 - np.exp(-z)) * c[1]
+    return slope, z * slope - c[1]
 
 
-print(rh.check_emission(Gumbel()))  # every promise of the contract, in numbers; say so before a long fit
+print(rh.check_emission(Gumbel()))  # test every promise of the contract before a long fit
 rh.check_emission(GumbelByHand())
 
 rng = np.random.default_rng(0)

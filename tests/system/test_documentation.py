@@ -89,7 +89,7 @@ def test_formulas_are_drawn(site):
 def test_a_page_without_a_place_is_noticed(tmp_path):
     """The same configuration with one page less in its navigation does not build."""
     text = (ROOT / "mkdocs.yml").read_text()
-    text = text.replace("      - A cluster: how-to/cluster.md\n", "")
+    text = text.replace("      - Run on a cluster: how-to/cluster.md\n", "")
     for name in ("docs", "src"):
         text = re.sub(rf"(: |\[){name}(?=[/\]\n])", rf"\g<1>{ROOT / name}", text)
     (tmp_path / "mkdocs.yml").write_text(text)
