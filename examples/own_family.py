@@ -12,7 +12,7 @@ import rarehmm as rh
 from rarehmm.data.domains import REALS
 from rarehmm.engine.contracts.family import Parameter, log_density, prepare, score
 from rarehmm.engine.dispatch import compiled
-from rarehmm.model.priors import location
+from rarehmm.model.default_priors import location
 
 
 def own_scale(summary):
