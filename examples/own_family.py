@@ -1,6 +1,6 @@
-"""A family of one's own, to copy: Gumbel noise, as of daily maxima, whose upper tail is longer than its lower one.
+"""An emission family of your own, to copy: Gumbel noise, as in daily maxima, with a longer upper than lower tail.
 
-The first part is all that a fit needs; the rest is optional, and says what it buys (see docs/how-to/own_family.md).
+The first part is all that a fit needs; the rest is optional (docs/how-to/own_family.md says what it is good for).
 """
 
 import math
@@ -9,56 +9,53 @@ from typing import NamedTuple
 import numpy as np
 
 import rarehmm as rh
-from rarehmm.data.domains import REALS
-from rarehmm.engine.contracts.family import Parameter, log_density, prepare, score
-from rarehmm.engine.dispatch import compiled
-from rarehmm.model.default_priors import location
+from rarehmm.emissions import REALS, Parameter, compiled, location, log_density, prepare, score
 
 
 def own_scale(summary):
-    """A default prior is a function of the column's size, mean, variance, low, high and roughness (noise variance)."""
+    """Default prior from the summary of a column: size, mean, variance, low, high, roughness (noise variance)."""
     return rh.InverseGamma(2.0, math.sqrt(summary.roughness))
 
 
 class Gumbel(NamedTuple):
-    r"""Maxima: :math:`p(y \mid m_k, s_k) = s_k^{-1} e^{-z - e^{-z}}`, :math:`z = (y - m_k) / s_k`.
+    r"""Gumbel distribution: :math:`p(y \mid m_k, s_k) = s_k^{-1} e^{-z - e^{-z}}`, :math:`z = (y - m_k) / s_k`.
 
-    Settings, if it had any, would be fields here: ``nu: float = 5.0``.
+    Settings, if there were any, would be fields of the class: ``nu: float = 5.0``.
     """
 
-    parameters = (  # of one state, in the order of phi; "positive" ones are sampled as logarithms
+    parameters = (  # of one state, in the order of phi; "positive" parameters are sampled as logarithms
         Parameter("mode", support="real", prior=location),
         Parameter("scale", support="positive", prior=own_scale),
     )
-    domain = REALS  # or POSITIVE, COUNTS, ANGLES, or a Domain of your own: checked for every series
+    domain = REALS  # or POSITIVE, COUNTS, ANGLES, or another Domain; every series is checked against it
 
-    def draw(self, rng, states, phi):  # observations (T,) of states (T,), from phi (K, P): simulation, replicas
+    def draw(self, rng, states, phi):  # observations (T,) of states (T,) with parameters phi (K, P)
         return rng.gumbel(phi[states, 0], phi[states, 1])
 
     # ---- optional
-    def estimate(self, y, weight):  # parameters (P,) of one state from its observations: a quicker start
+    def estimate(self, y, weight):  # parameters (P,) of one state from its observations: a faster start
         mean = np.average(y, weights=weight)
         scale = math.sqrt(6 * np.average((y - mean) ** 2, weights=weight)) / math.pi
         return np.array([mean - np.euler_gamma * scale, scale])
 
-    def cdf(self, y, phi):  # P(Y <= y) in one state: residuals
+    def cdf(self, y, phi):  # P(Y <= y) in one state: for residuals
         return np.exp(-np.exp(-(y - phi[0]) / phi[1]))
 
 
-# Either the log density alone, and everything else is worked out ...
+# Either write the log density alone, from which everything else is derived ...
 @rh.density_of(Gumbel)
 def _(family, y, mode, scale):
     z = (y - mode) / scale
     return -np.log(scale) - z - np.exp(-z)
 
 
-# ... or, as here for comparison, by hand.
+# ... or write all three functions by hand, as here for comparison.
 class GumbelByHand(NamedTuple):
     parameters, domain, draw = Gumbel.parameters, Gumbel.domain, Gumbel.draw
 
 
 @compiled(prepare, GumbelByHand)
-def _(family, phi):  # constants of one state, once: divisions and logarithms belong here
+def _(family, phi):  # constants of one state, computed once: divisions and logarithms belong here
     return phi[0], 1 / phi[1], -math.log(phi[1])
 
 
@@ -69,13 +66,13 @@ def _(family, y, c):  # c is what prepare returned
 
 
 @compiled(score, GumbelByHand)
-def _(family, y, c):  # derivatives of the log density in phi, a tuple
+def _(family, y, c):  # derivatives of the log density with respect to phi, a tuple
     z = (y - c[0]) * c[1]
     pull = (1 - np.exp(-z)) * c[1]
     return pull, z * pull - c[1]
 
 
-print(rh.check_emission(Gumbel()))  # every promise of the contract, in numbers; say so before a long fit
+print(rh.check_emission(Gumbel()))  # test the family numerically before a long fit
 rh.check_emission(GumbelByHand())
 
 rng = np.random.default_rng(0)
