@@ -160,8 +160,8 @@ def best_steps(x: Array, weight: Array, pull: Array, priors: tuple[Prior, ...]) 
     for distribution in distributions:
         check_conjugate(distribution, Gamma, "EM", "climb by gradients")
     a, b = np.array([(p.shape, p.rate) if isinstance(p, Gamma) else (1e-9, 0.0) for p in distributions]).T
-    known = np.column_stack([pinned(np.full(K, np.nan), prior) for prior in priors])
-    free, x, sums = np.isnan(known), np.where(np.isnan(known), x, known), np.tril(np.ones((m, m)))
+    fixed = np.column_stack([pinned(np.full(K, np.nan), prior) for prior in priors])
+    free, x, sums = np.isnan(fixed), np.where(np.isnan(fixed), x, fixed), np.tril(np.ones((m, m)))
     shared = np.where(free[:, :, None] & free[:, None, :], sums.T @ (weight[:, :, None] * sums), 0.0)
     shared = shared * (1 + 1e-14 * np.eye(m))  # not singular if one of the components is empty
     for _ in range(50):

@@ -183,9 +183,9 @@ class MultivariateGaussian(Sized):
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
         """M-step: means, then slopes, then residual variances, each given the others."""
-        out, known = phi.copy(), known_values(priors, len(phi))
+        out, fixed = phi.copy(), fixed_values(priors, len(phi))
         for k in range(len(phi)):
-            self._update(out[k], known[k], counts[k], sums[k], priors, solve)
+            self._update(out[k], fixed[k], counts[k], sums[k], priors, solve)
             s2 = [best_variance(*part) for part in self._noise(phi[k], out[k], counts[k], sums[k], priors)]
             new = np.array(s2).ravel()
             old = out[k, self.columns : 2 * self.columns]
@@ -196,9 +196,9 @@ class MultivariateGaussian(Sized):
         self, rng: np.random.Generator, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]
     ) -> Array:
         """Draw the means, then the slopes given the means, then the residual variances given both."""
-        out, known = phi.copy(), known_values(priors, len(phi))
+        out, fixed = phi.copy(), fixed_values(priors, len(phi))
         for k in range(len(phi)):
-            self._update(out[k], known[k], counts[k], sums[k], priors, functools.partial(drawn, rng))
+            self._update(out[k], fixed[k], counts[k], sums[k], priors, functools.partial(drawn, rng))
             parts = self._noise(phi[k], out[k], counts[k], sums[k], priors)
             s2 = [draw_variance(rng, *part)[0] for part in parts]
             out[k, self.columns : 2 * self.columns] = s2
@@ -221,14 +221,14 @@ class MultivariateGaussian(Sized):
         D, old = self.columns, phi[: self.columns].copy()
         to_residual = self.residuals(phi)
         precision = to_residual.T @ (to_residual / phi[D : 2 * D, None])
-        known, pulled = np.array([normal_terms(prior) for prior in priors[:D]]).T
+        weight, pulled = np.array([normal_terms(prior) for prior in priors[:D]]).T
         total = sums[:D] + count * old
-        phi[:D] = given(values[:D], count * precision + np.diag(known), precision @ total + pulled, old, by)
+        phi[:D] = given(values[:D], count * precision + np.diag(weight), precision @ total + pulled, old, by)
         squares = self._squares(phi[:D] - old, count, sums)
         for i in range(1, 1 if self.diagonal else D):
             mine = slice(2 * D + i * (i - 1) // 2, 2 * D + i * (i + 1) // 2)
-            known, pulled = np.array([normal_terms(prior) for prior in priors[mine]]).T
-            matrix = squares[:i, :i] / phi[D + i] + np.diag(known)
+            weight, pulled = np.array([normal_terms(prior) for prior in priors[mine]]).T
+            matrix = squares[:i, :i] / phi[D + i] + np.diag(weight)
             phi[mine] = given(values[mine], matrix, squares[i, :i] / phi[D + i] + pulled, phi[mine], by)
 
     def _squares(self, shift: Array, count: Array, sums: Array) -> Array:
@@ -252,7 +252,7 @@ class MultivariateGaussian(Sized):
             yield np.maximum(squares[i, i], 0.0)[None], np.array([count]), priors[D + i]
 
 
-def known_values(priors: tuple[Prior, ...], K: int) -> Array:
+def fixed_values(priors: tuple[Prior, ...], K: int) -> Array:
     """Fixed values (K, P) of the parameters; NaN where they are free."""
     return np.array([pinned(np.full(K, np.nan), prior) for prior in priors]).T
 

@@ -125,9 +125,9 @@ def best_natural(
     """
     precision, pull = np.array([normal_terms(prior) for prior in priors]).T
     precision = np.maximum(precision, 1e-9)
-    known = np.column_stack([pinned(np.full(len(counts), np.nan), prior) for prior in priors])
-    free = np.isnan(known)
-    x = np.where(free, start, known)
+    fixed = np.column_stack([pinned(np.full(len(counts), np.nan), prior) for prior in priors])
+    free = np.isnan(fixed)
+    x = np.where(free, start, fixed)
     for _ in range(30):
         mean, covariance = moments(x)
         slope = np.where(free, sums - counts[:, None] * mean + pull - precision * x, 0.0)
@@ -208,10 +208,10 @@ def check_conjugate(prior: Prior, kind: type, who: str, instead: str) -> None:
         raise TypeError(f"{who} needs a {kind.__name__} prior (or Flat) here, not {prior}; {instead} instead.")
 
 
-def _proper(known: Array, name: str) -> None:
+def _proper(information: Array, name: str) -> None:
     """Refuse to draw a parameter about which neither the prior nor an observation says anything."""
-    if not (known > 0).all():
-        k = int(np.argmin(known > 0))
+    if not (information > 0).all():
+        k = int(np.argmin(information > 0))
         raise ValueError(
             f"{name}[{k}] has no proper distribution to be drawn from: its prior is Flat and its state has no "
             "observations that inform it. Give it a prior (default_priors), or use fewer states."
