@@ -1,6 +1,6 @@
-"""A template for your own family: Gumbel noise, as in daily maxima, whose upper tail is longer than its lower one.
+"""An emission family of your own, to copy: Gumbel noise, as in daily maxima, with a longer upper than lower tail.
 
-The first part is all that a fit needs; the rest is optional (see docs/how-to/own_family.md for what each method adds).
+The first part is all that a fit needs; the rest is optional (docs/how-to/own_family.md says what it is good for).
 """
 
 import math
@@ -9,30 +9,27 @@ from typing import NamedTuple
 import numpy as np
 
 import rarehmm as rh
-from rarehmm.data.domains import REALS
-from rarehmm.engine.contracts.family import Parameter, log_density, prepare, score
-from rarehmm.engine.dispatch import compiled
-from rarehmm.model.priors import location
+from rarehmm.emissions import REALS, Parameter, compiled, location, log_density, prepare, score
 
 
-def scale_prior(summary):
-    """Default prior of the scale, from the column's size, mean, variance, low, high and roughness (noise variance)."""
+def own_scale(summary):
+    """Default prior from the summary of a column: size, mean, variance, low, high, roughness (noise variance)."""
     return rh.InverseGamma(2.0, math.sqrt(summary.roughness))
 
 
 class Gumbel(NamedTuple):
-    r"""Gumbel: :math:`p(y \mid m_k, s_k) = s_k^{-1} e^{-z - e^{-z}}`, :math:`z = (y - m_k) / s_k`.
+    r"""Gumbel distribution: :math:`p(y \mid m_k, s_k) = s_k^{-1} e^{-z - e^{-z}}`, :math:`z = (y - m_k) / s_k`.
 
-    Settings, if there were any, would be fields here: ``nu: float = 5.0``.
+    Settings, if there were any, would be fields of the class: ``nu: float = 5.0``.
     """
 
-    parameters = (  # of one state, in the order of phi; "positive" ones are sampled on the log scale
+    parameters = (  # of one state, in the order of phi; "positive" parameters are sampled as logarithms
         Parameter("mode", support="real", prior=location),
-        Parameter("scale", support="positive", prior=scale_prior),
+        Parameter("scale", support="positive", prior=own_scale),
     )
-    domain = REALS  # or POSITIVE, COUNTS, ANGLES, or your own Domain; checked for every series
+    domain = REALS  # or POSITIVE, COUNTS, ANGLES, or another Domain; every series is checked against it
 
-    def draw(self, rng, states, phi):  # observations (T,) given states (T,) and phi (K, P), for simulation
+    def draw(self, rng, states, phi):  # observations (T,) of states (T,) with parameters phi (K, P)
         return rng.gumbel(phi[states, 0], phi[states, 1])
 
     # ---- optional
@@ -41,41 +38,41 @@ class Gumbel(NamedTuple):
         scale = math.sqrt(6 * np.average((y - mean) ** 2, weights=weight)) / math.pi
         return np.array([mean - np.euler_gamma * scale, scale])
 
-    def cdf(self, y, phi):  # P(Y <= y) in one state, for residuals
+    def cdf(self, y, phi):  # P(Y <= y) in one state: for residuals
         return np.exp(-np.exp(-(y - phi[0]) / phi[1]))
 
 
-# Either write only the log density, and everything else is derived from it ...
+# Either write the log density alone, from which everything else is derived ...
 @rh.density_of(Gumbel)
 def _(family, y, mode, scale):
     z = (y - mode) / scale
     return -np.log(scale) - z - np.exp(-z)
 
 
-# ... or, for comparison, write all three functions yourself.
+# ... or write all three functions by hand, as here for comparison.
 class GumbelByHand(NamedTuple):
     parameters, domain, draw = Gumbel.parameters, Gumbel.domain, Gumbel.draw
 
 
 @compiled(prepare, GumbelByHand)
-def _(family, phi):  # computed once per state: divisions and logarithms belong here
+def _(family, phi):  # constants of one state, computed once: divisions and logarithms belong here
     return phi[0], 1 / phi[1], -math.log(phi[1])
 
 
 @compiled(log_density, GumbelByHand)
-def _(family, y, c):  # c is the result of prepare
+def _(family, y, c):  # c is what prepare returned
     z = (y - c[0]) * c[1]
     return c[2] - z - np.exp(-z)
 
 
 @compiled(score, GumbelByHand)
-def _(family, y, c):  # gradient of the log density with respect to phi, a tuple
+def _(family, y, c):  # derivatives of the log density with respect to phi, a tuple
     z = (y - c[0]) * c[1]
-    slope = (1 - np.exp(-z)) * c[1]
-    return slope, z * slope - c[1]
+    pull = (1 - np.exp(-z)) * c[1]
+    return pull, z * pull - c[1]
 
 
-print(rh.check_emission(Gumbel()))  # test every promise of the contract before a long fit
+print(rh.check_emission(Gumbel()))  # test the family numerically before a long fit
 rh.check_emission(GumbelByHand())
 
 rng = np.random.default_rng(0)

@@ -21,7 +21,7 @@ from rarehmm.data.series import Series
 from rarehmm.data.summaries import Summary
 from rarehmm.emissions import families
 from rarehmm.emissions.product import Product
-from rarehmm.engine.contracts.family import Family, columns
+from rarehmm.engine.contracts.family import Family, columns, has
 from rarehmm.exact.passes import decode
 from rarehmm.model.model import Model, Parameters, Priors, default_priors
 from rarehmm.model.simulation import simulate
@@ -268,14 +268,15 @@ class RareHMM(BaseEstimator):
     def means_(self) -> Array:
         """(K, D), as in hmmlearn: the first parameter of each column."""
         posterior = self._fitted()
-        return posterior.mean.phi[:, getattr(posterior.model.family, "levels", slice(self.n_features_in_))]
+        family: Any = posterior.model.family
+        return posterior.mean.phi[:, family.levels if has(family, "levels") else slice(self.n_features_in_)]
 
     @property
     def covars_(self) -> Array:
         """(K, 1) variances in one column, (K, D, D) covariances in several."""
         posterior = self._fitted()
         family: Any = posterior.model.family
-        if hasattr(family, "moments"):
+        if has(family, "moments"):
             return np.asarray(family.moments(posterior.phi)[1].mean((0, 1)))
         names = [p.name for p in family.parameters]
         if "variance" not in names:
@@ -516,7 +517,7 @@ def by_name(name: str, column: Summary) -> Any:
     if name not in known:
         raise ValueError(f"emission is {name!r}; it must be one of {', '.join(known)}, or a family.")
     kind = known[name]
-    return kind.suited((column,)) if hasattr(kind, "suited") else kind()
+    return kind.suited((column,)) if has(kind, "suited") else kind()
 
 
 def side_by_side(given: list[Any], series: Series) -> Product:

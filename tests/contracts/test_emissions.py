@@ -1,11 +1,13 @@
-"""The contract of a family, run on every file of the folder and on one written as a user would."""
+"""The contract of families, for every file of the folder and for one written as a user would."""
 
+import ast
+import pathlib
 import pickle
 from typing import NamedTuple
 
 import numpy as np
 import pytest
-from scipy.stats import laplace as laplace_law
+from scipy.stats import laplace as laplace_distribution
 from small_models import Pair
 
 from rarehmm import (
@@ -17,18 +19,31 @@ from rarehmm import (
     LogNormal,
     Model,
     MultivariateGaussian,
+    NegativeBinomial,
     Normal,
+    Poisson,
     Priors,
     Product,
     StudentT,
     check_emission,
+    emissions,
     no_priors,
 )
 from rarehmm.conformance import emission as contract
-from rarehmm.conformance.emission import CHECKS, Case, applicable, default_phi
+from rarehmm.conformance.emission import REQUIREMENTS, Case, applicable, default_phi
 from rarehmm.data.domains import POSITIVE, REALS, Domain
-from rarehmm.emissions import families
-from rarehmm.engine.contracts.family import Parameter, complete_score, log_density, prepare, score, statistics
+from rarehmm.emissions import families, rivals
+from rarehmm.engine.contracts.family import (
+    HOOKS,
+    Parameter,
+    complete_score,
+    has,
+    hook,
+    log_density,
+    prepare,
+    score,
+    statistics,
+)
 from rarehmm.engine.dispatch import compiled
 from rarehmm.exact.passes import densities, prepared
 
@@ -71,6 +86,51 @@ def test_a_family_of_the_folder_goes_to_other_processes(name):
     assert pickle.loads(pickle.dumps(family)) == family
 
 
+# ---------------------------------------------------------------- optional hooks
+class Plain(NamedTuple):
+    """A family without any hook."""
+
+    parameters = Gaussian().parameters
+    domain = REALS
+    draw = Gaussian.draw
+
+
+def test_a_family_without_hooks_has_their_defaults():
+    assert not any(has(Plain(), name) for name in HOOKS)
+    assert all(hook(Plain(), name) is HOOKS[name].default for name in HOOKS)
+    assert rivals(Plain(), np.ones((1, 2))) == []
+    y = np.array([[1.0], [np.nan]])
+    assert hook(Plain(), "complete")(None, y, None) is y
+
+
+def test_rivals_are_given_by_name_or_as_families():
+    phi = np.array([[0.0, 1.0]])
+    family = laplace(heavier=lambda self, phi: [(("student_t", {"nu": 3.0}), phi), (StudentT(2.0), 2 * phi)])
+    found = rivals(family, phi)
+    assert [rival for rival, _ in found] == [StudentT(3.0), StudentT(2.0)]
+    np.testing.assert_array_equal([start for _, start in found], [phi, 2 * phi])
+    assert rivals(Poisson(), phi[:, :1])[0][0] == NegativeBinomial(0.2)
+
+
+def looked_up(text):
+    """Names of hooks that a source looks for by itself."""
+    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call) and len(node.args) > 1]
+    found = [c.args[1] for c in calls if isinstance(c.func, ast.Name) and c.func.id in ("hasattr", "getattr")]
+    return {name.value for name in found if isinstance(name, ast.Constant)} & set(HOOKS)
+
+
+def test_hooks_are_looked_up_in_one_place():
+    source = pathlib.Path(emissions.__file__).parent.parent
+    for path in source.rglob("*.py"):
+        if path.parts[len(source.parts)] != "data":  # tables have columns, too
+            assert not looked_up(path.read_text(encoding="utf-8")), path
+
+
+@pytest.mark.parametrize("text", ['hasattr(family, "estimate")', 'getattr(model.family, "wide", False)'])
+def test_that_a_look_past_the_table_would_be_noticed(text):
+    assert looked_up(text)
+
+
 # ---------------------------------------------------------------- that the contract would notice
 def laplace(**wrong):
     """A family of two parameters that brings everything; each piece may be replaced by a wrong one."""
@@ -86,7 +146,7 @@ def laplace(**wrong):
             return rng.laplace(phi[states, 0], phi[states, 1])
 
         def cdf(self, y, phi):
-            return laplace_law.cdf(y, phi[0], phi[1])
+            return laplace_distribution.cdf(y, phi[0], phi[1])
 
         def estimate(self, y, weight):
             return np.array([np.average(y, weights=weight), 1e-9 + np.average(np.abs(y), weights=weight)])
@@ -110,21 +170,23 @@ FUNCTIONS = {
 UNSURE = Parameter("centre", support="real", prior=Flat())
 SPREAD = Parameter("spread", support="positive", prior=InverseGamma(2.0, 1.0))
 WRONG = {
-    r"draw returned an array \(\d+, 1, 1\)": {
+    r"draw returned an array of shape \(\d+, 1, 1\)": {
         "draw": lambda self, rng, states, phi: rng.laplace(size=(len(states), 1, 1))
     },
-    "draw must take all its chance from rng": {
+    "draw must use rng for all randomness": {
         "draw": lambda self, rng, states, phi: np.random.default_rng().laplace(phi[states, 0], phi[states, 1])
     },
     "draw does not depend on the state": {
         "draw": lambda self, rng, states, phi: rng.laplace(phi[0, 0], phi[0, 1], len(states))
     },
     "the domain is positive numbers": {"domain": POSITIVE},
-    "takes one of": {"domain": Domain(lambda y: np.ones(y.shape, dtype=bool), "from -90 to 90", -90.0, 90.0)},
+    "accepts one of .*, which lie outside its bounds": {
+        "domain": Domain(lambda y: np.ones(y.shape, dtype=bool), "from -90 to 90", -90.0, 90.0)
+    },
     "prepare at .* returned .*: all must be finite": {
         "prepare": lambda family, phi: (phi[0], 1 / phi[1], np.where(phi[1] > 50, np.inf, -np.log(2 * phi[1])))
     },
-    "score of 'spread' .* is .* the slope of log_density by differences is": {
+    "score of 'spread' .* is .* the slope of log_density by finite differences is": {
         "score": lambda family, y, c: (np.where(y > c[0], c[1], -c[1]), (np.abs(y - c[0]) * c[1] - 1) * c[1] * 1.0001)
     },
     "log_density with arrays of constants": {
@@ -133,30 +195,32 @@ WRONG = {
     "the integral of the density at centre = 0.7, spread = 1.3 is 2": {
         "prepare": lambda family, phi: (phi[0], 1 / phi[1], -np.log(phi[1]))
     },
-    "draw and log_density do not belong together": {
+    "draw and log_density do not match": {
         "draw": lambda self, rng, states, phi: rng.laplace(phi[states, 0], 1.1 * phi[states, 1])
     },
     "the integral of the default prior of 'centre', Flat": {"parameters": (UNSURE, SPREAD)},
     "estimate returned spread = .* must be positive": {"estimate": lambda self, y, weight: np.array([0.0, -1.0])},
     "estimate with whole weights": {"estimate": lambda self, y, weight: np.array([np.mean(y), 1.0])},
-    "estimate of one observation is": {
+    "estimate from one observation is": {
         "estimate": lambda self, y, weight: np.array([0.0, 1.0 if len(y) > 1 else np.nan])
     },
-    "cdf of draws at .* is not uniform": {"cdf": lambda self, y, phi: laplace_law.cdf(y, phi[0], 1.2 * phi[1])},
-    "cdf hardly changes": {"cdf": lambda self, y, phi: laplace_law.cdf(y, 0.7, 1.3)},
+    "cdf of draws at .* is not uniform": {
+        "cdf": lambda self, y, phi: laplace_distribution.cdf(y, phi[0], 1.2 * phi[1])
+    },
+    "cdf hardly depends on the parameters": {"cdf": lambda self, y, phi: laplace_distribution.cdf(y, 0.7, 1.3)},
     r"cdf\(.*\) at .* the integral of the density is": {
-        "cdf": lambda self, y, phi: laplace_law.cdf(y, phi[0], phi[1]) + 2e-6
+        "cdf": lambda self, y, phi: laplace_distribution.cdf(y, phi[0], phi[1]) + 2e-6
     },
     "heavier returned Gaussian: its log density": {"heavier": lambda self, phi: [(Gaussian(), phi)]},
     "heavier of Laplace.* returned variance": {"heavier": lambda self, phi: [(Gaussian(), -phi)]},
-    "of another domain": {"heavier": lambda self, phi: [(LogNormal(), phi)]},
+    "which has another domain": {"heavier": lambda self, phi: [(LogNormal(), phi)]},
 }
 
 
 def test_a_right_family_of_a_user_is_let_in():
     found = check_emission(laplace(), seed=3)
     assert "score is the slope" in str(found)
-    assert "without maximise: modes by gradients" in str(found)
+    assert "without maximise: modes are found by gradients" in str(found)
     assert found.without == ("maximise", "conditional")
 
 
@@ -168,9 +232,9 @@ def test_the_contract_notices(message):
 
 
 def test_the_contract_is_held_at_sensible_points():
-    with pytest.raises(ValueError, match=r"phi has shape \(2,\); \(2, P\) is needed"):
+    with pytest.raises(ValueError, match=r"phi has shape \(2,\); it must be \(2, 2\)"):
         check_emission(Gaussian(), phi=[0.0, 1.0])
-    with pytest.raises(ValueError, match=r"phi returned variance = .* it must be positive"):
+    with pytest.raises(ValueError, match=r"phi has variance = .* it must be positive"):
         check_emission(Gaussian(), phi=[[0.0, 1.0], [1.0, -1.0]])
     with pytest.raises(TypeError, match="pass an instance"):
         check_emission(Gaussian)
@@ -192,7 +256,7 @@ for generic in (prepare, log_density, score, statistics, complete_score):
 
 def held(family, name):
     """One check by its name."""
-    next(c for c in CHECKS if c.holds.__name__ == name).holds(Case(family, default_phi(family)))
+    next(c for c in REQUIREMENTS if c.holds.__name__ == name).holds(Case(family, default_phi(family)))
 
 
 def off(factor):
@@ -206,16 +270,16 @@ def without_priors(self, phi, counts, sums, priors):
 @pytest.mark.parametrize(
     ("name", "piece", "wrong", "message"),
     [
-        ("m_steps_climb_to_the_mode", "maximise", off(1.1), r"lowers the log posterior|where M-steps .* settle"),
-        ("m_steps_climb_to_the_mode", "maximise", without_priors, "where M-steps .* settle|lowers the log posterior"),
-        ("m_steps_keep_known_values", "maximise", without_priors, "mean, which is known|settle"),
+        ("m_steps_converge_to_the_mode", "maximise", off(1.1), r"lowers the log posterior|where M-steps .* converge"),
+        ("m_steps_converge_to_the_mode", "maximise", without_priors, "where M-steps .* converge|lowers the log post"),
+        ("m_steps_keep_fixed_values", "maximise", without_priors, "mean, which is fixed|converge"),
         ("complete_score_is_the_score", "maximise", off(1.1), "complete_score of 'variance' at the M-step"),
         ("complete_score_is_the_score", "maximise", lambda self, phi, *rest: phi, "maximise stays at"),
         ("a_state_without_observations_has_an_m_step", "maximise", off(np.nan), "returned variance = .*nan"),
-        ("conditional_draws_the_posterior", "conditional",
+        ("conditional_draws_from_the_posterior", "conditional",
          lambda self, rng, phi, n, s, priors: Gaussian.conditional(self, rng, phi, 1.5 * n, s, priors),
          "draws of '.*' by conditional do not follow the posterior"),
-        ("conditional_draws_the_posterior", "conditional",
+        ("conditional_draws_from_the_posterior", "conditional",
          lambda self, rng, phi, *rest: Gaussian.conditional(self, rng, phi, *rest) * [1.0, 1.1],
          "draws of 'variance' by conditional do not follow the posterior"),
     ],
@@ -232,17 +296,17 @@ def test_the_contract_notices_a_kernel_that_is_not_numpy(monkeypatch):
     right = contract.densities
     monkeypatch.setattr(contract, "densities", lambda *args: right(*args) * (1 + 1e-12))
     with pytest.raises(ValueError, match="log_density in a kernel"):
-        held(Gaussian(), "kernels_are_numpy")
+        held(Gaussian(), "kernels_agree_with_numpy")
     monkeypatch.undo()
     found = contract.expectations
     monkeypatch.setattr(contract, "expectations", lambda *a, **k: found(*a, **k)._replace(scores=np.ones((2, 2))))
-    with pytest.raises(ValueError, match="the expected sum of score by a kernel"):
-        held(Gaussian(), "kernels_are_numpy")
+    with pytest.raises(ValueError, match="the expected sum of score from a kernel"):
+        held(Gaussian(), "kernels_agree_with_numpy")
     monkeypatch.undo()
     of_windows = contract.window_gradients
     monkeypatch.setattr(contract, "window_gradients", lambda *args: of_windows(*args)[1:])
-    with pytest.raises(ValueError, match="the sum of the gradients of windows"):
-        held(Gaussian(), "windows_add_up")
+    with pytest.raises(ValueError, match="the sum of the window gradients"):
+        held(Gaussian(), "window_gradients_add_up")
 
 
 # ---------------------------------------------------------------- what an author sees after a mistake
@@ -328,6 +392,6 @@ def test_functions_must_return_tuples():
             model_of(family)
 
 
-def test_a_class_that_is_no_family_is_refused():
+def test_a_class_that_is_not_a_family_is_refused():
     with pytest.raises(TypeError, match="str has no 'parameters'; see the contract"):
         Model("gaussian", 2, Priors(()))

@@ -74,7 +74,7 @@ SAYS = {
     "how-to/hmmlearn.md": [r"\] \[-15\.\d+ +-1[34]\.\d+ +-1[01]\.\d+"],
     "how-to/long.md": [GOOD, "drawn blocks", r"\(40000, 3\)"],
     "how-to/missing_state.md": ["2 rare", r"-11\. *\] \[2\]"],
-    "how-to/own_family.md": ["Laplace keeps the contract:", GOOD, "2 events"],
+    "how-to/own_family.md": ["Laplace satisfies the contract:", GOOD, "2 events"],
     "reference/estimator.md": [GOOD, "The model fits the series.", r"\+00:00"],
 }  # fmt: skip
 LEAVES = {

@@ -223,8 +223,11 @@ def test_an_empty_state_without_a_prior_is_said():
     y = rh.Series([0.1, -0.2, 0.3, np.nan, 0.2])
     away = {"mean": [0, 1000], "variance": 1}
     for priors, message in (
-        ((rh.Flat(), rh.InverseGamma(3.0, 10.0)), r"mean\[1\] has no law to be drawn from: it has a Flat prior"),
-        ((rh.Normal(0.0, 1.0), rh.Flat()), r"variance\[1\] has no law .* Give it a prior \(default_priors\), or use f"),
+        ((rh.Flat(), rh.InverseGamma(3.0, 10.0)), r"mean\[1\] has no proper distribution .*: its prior is Flat"),
+        (
+            (rh.Normal(0.0, 1.0), rh.Flat()),
+            r"variance\[1\] has no proper .* Give it a prior \(default_priors\), or use f",
+        ),
     ):
         model = rh.Model(rh.Gaussian(), 2, rh.Priors(priors), start=[1.0, 0.0])
         point = model.parameters([[0.999, 0.001], [0.5, 0.5]], **away)
@@ -232,7 +235,7 @@ def test_an_empty_state_without_a_prior_is_said():
             gibbs_module.gibbs(np.random.default_rng(0), model, y, point, 50)
     model = rh.Model(rh.Poisson(), 2, rh.Priors((rh.Flat(),)), start=[1.0, 0.0])
     point = model.parameters([[0.999, 0.001], [0.5, 0.5]], rate=[1, 1000])
-    with pytest.raises(ValueError, match=r"rate\[1\] has no law"):
+    with pytest.raises(ValueError, match=r"rate\[1\] has no proper distribution"):
         gibbs_module.gibbs(np.random.default_rng(0), model, rh.Series([1, 2, 0, 1]), point, 50)
 
 

@@ -160,10 +160,10 @@ def test_a_number_of_categories_that_does_not_fit_is_refused():
         rh.RareHMM(2, emission=rh.Categorical(3), verbose=0).fit([0, 3, 1, 2, 0])
     with pytest.raises(ValueError, match=r"y\[1\] is 2.5; Categorical3 takes whole numbers from 0 to 2"):
         rh.RareHMM(2, emission="categorical", verbose=0).fit([0, 2.5, 1, 2, 0])
-    with pytest.raises(ValueError, match="largest value of y is 99, which makes 100 categories; if that is meant"):
+    with pytest.raises(ValueError, match="largest value of y is 99, which makes 100 categories; if this is intended"):
         rh.RareHMM(2, emission="categorical", verbose=0).fit([0, 3, 1, 99, 0])
     assert rh.Categorical.suited(rh.Series([0, 0, 0, 1]).summaries) == rh.Categorical(2)
-    with pytest.raises(ValueError, match="n is 1; a whole number of categories from 2"):
+    with pytest.raises(ValueError, match="n is 1; the number of categories must be a whole number, at least 2"):
         rh.Categorical(1)
     same = pickle.loads(pickle.dumps(rh.Categorical(4)))
     assert same == rh.Categorical(4) != rh.Categorical(5)
@@ -172,7 +172,7 @@ def test_a_number_of_categories_that_does_not_fit_is_refused():
 
 
 def test_components_of_a_mixture_ascend_and_are_a_setting():
-    with pytest.raises(ValueError, match="m is 1; a whole number of components from 2"):
+    with pytest.raises(ValueError, match="m is 1; the number of components must be a whole number, at least 2"):
         rh.GaussianMixture(1)
     same = pickle.loads(pickle.dumps(rh.GaussianMixture(4)))
     assert same == rh.GaussianMixture(4) != rh.GaussianMixture(5)
@@ -248,7 +248,7 @@ def test_windows_and_all_data_have_the_same_posterior(name):
 
 @pytest.mark.parametrize("r", [0.0, -1.0, 2e6, "3"])
 def test_a_dispersion_out_of_bounds_is_refused(r):
-    with pytest.raises(ValueError, match=r"r is .*; it must lie between 0 and 1e6. Beyond, use Poisson\(\)"):
+    with pytest.raises(ValueError, match=r"r is .*; it must lie between 0 and 1e6. For larger values use Poisson\(\)"):
         rh.NegativeBinomial(r).check()
 
 

@@ -246,6 +246,6 @@ def test_errors_lead_to_covariances():
         model.family.phi_of(np.zeros(2), np.ones((2, 2)))
 
 
-def test_a_mean_without_a_law_is_said():
-    with pytest.raises(ValueError, match="a mean or slope has no law to be drawn from: it has a Flat prior"):
+def test_a_mean_without_a_proper_distribution_is_refused():
+    with pytest.raises(ValueError, match=r"a mean or slope has no proper distribution .*: its prior is Flat"):
         drawn(np.random.default_rng(0), np.zeros((2, 2)), np.zeros(2), np.zeros(2))

@@ -1,28 +1,30 @@
-"""What families share whose compiled functions depend on their settings: a class of its own for each of these."""
+"""Base of families whose compiled functions depend on their settings, and which have one class for each setting."""
 
 from typing import Any
 
 
 class Sized(tuple[Any, ...]):
-    """Base of such families.  An instance of ``Categorical(3)`` has a class made for three categories, whose base is
-    ``Categorical``; ``arguments`` are what ``Categorical`` was called with, and all that tells two instances of one
-    class apart."""
+    """Family with one class for each setting.
+
+    An instance of ``Categorical(3)`` belongs to a class made for three categories, whose base is ``Categorical``.
+    ``arguments`` are the arguments of ``Categorical``; instances of one class are equal if their arguments are.
+    """
 
     _fields: tuple[str, ...] = ()
 
     @property
     def kind(self) -> Any:
-        """The class that its user knows."""
+        """The public class, such as ``Categorical``."""
         return type(self).__base__
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """None, unless a family says otherwise."""
+        """Arguments of the public class; none unless a family overrides this."""
         return ()
 
     @property
     def settings(self) -> tuple[str, tuple[Any, ...]]:
-        """What a saved posterior keeps of the family: a name, and the arguments."""
+        """Name and arguments of the public class, from which a saved posterior makes the family again."""
         return self.kind.__name__, self.arguments
 
     def __reduce__(self) -> Any:

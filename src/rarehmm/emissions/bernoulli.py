@@ -1,4 +1,4 @@
-"""Yes or no."""
+"""Binary observations."""
 
 import math
 from typing import Any, NamedTuple
@@ -10,11 +10,15 @@ from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import Domain, below
 from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
 from rarehmm.engine.dispatch import compiled
-from rarehmm.model.priors import best_log_odds, log_odds
+from rarehmm.model.conjugate import best_log_odds
+from rarehmm.model.default_priors import log_odds
 
 
 class Bernoulli(NamedTuple):
-    r"""0 or 1, by the log odds of 1: :math:`p(y \mid \eta_k) = e^{y \eta_k} / (1 + e^{\eta_k})`."""
+    r"""Bernoulli distribution of 0 and 1, with log odds :math:`\eta_k` of 1.
+
+    .. math:: p(y \mid \eta_k) = e^{y \eta_k} / (1 + e^{\eta_k})
+    """
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -28,7 +32,7 @@ class Bernoulli(NamedTuple):
         return np.asarray(rng.random(len(states)) < expit(phi[:, 0])[states], dtype=float)
 
     def estimate(self, y: Array, weight: Array) -> Array:
-        """Log odds of one state from the weighted share of ones, with half an observation of each kind more."""
+        """Log odds of one state from the weighted share of ones, after adding half an observation of each kind."""
         return np.array([logit((weight @ y + 0.5) / (weight.sum() + 1))])
 
     def cdf(self, y: Array, phi: Array) -> Array:
@@ -36,7 +40,7 @@ class Bernoulli(NamedTuple):
         return np.where(y < 0, 0.0, np.where(y < 1, expit(-phi[0]), np.where(np.isnan(y), y, 1.0)))
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
-        """M-step."""
+        """M-step of the log odds."""
         return best_log_odds(np.column_stack([counts - sums[:, 0], sums[:, 0]]), priors)
 
 

@@ -1,4 +1,4 @@
-"""One of several categories."""
+"""Categorical observations."""
 
 import functools
 import math
@@ -14,13 +14,16 @@ from rarehmm.emissions._sized import Sized
 from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
 from rarehmm.engine.dispatch import compiled
 from rarehmm.engine.lanes import tuple_of
-from rarehmm.model.priors import Normal, best_log_odds
+from rarehmm.model.conjugate import best_log_odds
+from rarehmm.model.priors import Normal
 
-MANY = 64  # categories that are taken for a mistake unless asked for
+MANY = 64  # categories: as many or more are taken for a mistake unless asked for
 
 
 class Categorical(Sized):
-    r"""One of ``n`` categories 0, ..., n - 1, by the log odds of each to category 0, :math:`\eta_0 = 0`.
+    r"""Categorical distribution of ``n`` categories, the numbers 0, ..., n - 1.
+
+    The log odds of category j against category 0 are :math:`\eta_{kj}`, with :math:`\eta_{k0} = 0`.
 
     .. math:: p(y = j \mid \eta_k) = e^{\eta_{kj}} / \sum_i e^{\eta_{ki}}
     """
@@ -29,18 +32,20 @@ class Categorical(Sized):
 
     def __new__(cls, n: int = 3) -> "Categorical":
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 2:
-            raise ValueError(f"n is {n!r}; a whole number of categories from 2 is needed, such as Categorical(4).")
+            raise ValueError(
+                f"n is {n!r}; the number of categories must be a whole number, at least 2, such as Categorical(4)."
+            )
         made: Categorical = tuple.__new__(sized(int(n)))
         return made
 
     @classmethod
     def suited(cls, summaries: tuple[Summary, ...]) -> "Categorical":
-        """As many categories as the largest value asks for, two at least."""
+        """As many categories as the largest value requires, at least two."""
         high = max(summaries[0].high, 1.0)
         if high >= MANY:
             raise ValueError(
-                f"the largest value of y is {high:g}, which makes {high + 1:.0f} categories; "
-                "if that is meant, pass Categorical(n). For counts there is emission='poisson'."
+                f"the largest value of y is {high:g}, which makes {high + 1:.0f} categories; if this is intended, pass "
+                f"Categorical({high + 1:.0f}). For counts use emission='poisson'."
             )
         return cls(int(high) + 1)
 
@@ -58,7 +63,18 @@ class Categorical(Sized):
         return below(self.n)
 
     def probabilities(self, phi: Array) -> Array:
-        """Of the categories (..., n) in states with parameters phi (..., P)."""
+        """Probabilities of the categories.
+
+        Parameters
+        ----------
+        phi
+            Parameters of states, (..., P).
+
+        Returns
+        -------
+        array
+            Probabilities, (..., n).
+        """
         return np.asarray(softmax(np.concatenate([np.zeros_like(phi[..., :1]), phi], axis=-1), axis=-1))
 
     def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
@@ -66,7 +82,7 @@ class Categorical(Sized):
         return np.asarray((rng.random(len(states))[:, None] >= steps[states]).sum(1), dtype=float)
 
     def estimate(self, y: Array, weight: Array) -> Array:
-        """Log odds of one state from weighted counts, with half an observation of each kind more."""
+        """Log odds of one state from weighted counts, after adding half an observation of each category."""
         counts = np.bincount(y.astype(np.int64), weights=weight, minlength=self.n) + 0.5
         return np.asarray(np.log(counts[1:] / counts[0]))
 
@@ -77,14 +93,16 @@ class Categorical(Sized):
         return np.where(np.isnan(y), np.nan, steps[at.astype(np.int64)])
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
-        """M-step."""
+        """M-step of the log odds."""
         return best_log_odds(np.column_stack([counts - sums.sum(1), sums]), priors)
 
 
 @functools.cache
 def sized(n: int) -> Any:
-    """The class for so many categories, with its compiled functions; constants: log probabilities, then probabilities
-    of all categories but the first."""
+    """Class for n categories, with its compiled functions.
+
+    Constants: the log probabilities of all categories, then the probabilities of all but the first.
+    """
 
     def constant(i: Any, phi: Any) -> Any:
         high, total = 0.0, 0.0

@@ -1,4 +1,4 @@
-"""Waiting times."""
+"""Exponential waiting times."""
 
 import math
 from typing import Any, NamedTuple
@@ -7,16 +7,17 @@ import numpy as np
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import POSITIVE, Domain
-from rarehmm.emissions.gamma import GammaEmission
 from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
 from rarehmm.engine.dispatch import compiled
-from rarehmm.model.priors import best_variance, draw_variance, level
+from rarehmm.model.conjugate import best_variance, draw_variance, positive_or
+from rarehmm.model.default_priors import level
 
 
 class Exponential(NamedTuple):
-    r"""Waiting times without memory: :math:`p(y \mid \mu_k) = \mu_k^{-1} e^{-y / \mu_k}`, :math:`y > 0`.
+    r"""Exponential distribution: :math:`p(y \mid \mu_k) = \mu_k^{-1} e^{-y / \mu_k}`, :math:`y > 0`.
 
-    Twice a waiting time is like the sum of two squares of variance :math:`\mu_k`, and so are M-step and draws.
+    Twice a waiting time is distributed as the sum of two squared Gaussians of variance :math:`\mu_k`, so M-step and
+    draws are those of a variance.
     """
 
     @property
@@ -39,19 +40,22 @@ class Exponential(NamedTuple):
         return np.asarray(-np.expm1(-y / phi[0]))
 
     def heavier(self, phi: Array) -> list[tuple[Any, Array]]:
-        """Families with heavier tails, and parameters (K, P) of them with the same means."""
-        both = np.column_stack([phi, np.full(len(phi), 0.5)])
-        return [(GammaEmission(), both), *GammaEmission().heavier(both)]
+        """Gamma distributions of shape 1/2 with the same means, and log-normal ones with the moments of these."""
+        shape, s2 = np.full(len(phi), 0.5), np.full(len(phi), np.log1p(1 / 0.5))
+        return [
+            (("gamma", {}), np.column_stack([phi, shape])),
+            (("log_normal", {}), np.column_stack([np.log(phi[:, 0]) - s2 / 2, s2])),
+        ]
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
-        """M-step; a state without observations or prior stays."""
+        """M-step; a state without observations or prior keeps its parameter."""
         new = best_variance(2 * sums[:, 0], 2 * counts, priors[0])[:, None]
-        return np.where(np.isfinite(new) & (new > 0), new, phi)
+        return positive_or(phi, new)
 
     def conditional(
         self, rng: np.random.Generator, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]
     ) -> Array:
-        """A draw of the means."""
+        """Draw the means."""
         return draw_variance(rng, 2 * sums[:, 0], 2 * counts, priors[0]).reshape(phi.shape)
 
 

@@ -1,4 +1,4 @@
-"""Counts that vary more than Poisson's, by how much is learnt."""
+"""Negative binomial counts of unknown size."""
 
 import math
 from typing import Any, NamedTuple
@@ -8,21 +8,23 @@ from scipy.special import betainc, gammaln
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import COUNTS, Domain
-from rarehmm.emissions.gamma import best_shape
-from rarehmm.emissions.negative_binomial import best_count
 from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
 from rarehmm.engine.dispatch import compiled, inner
-from rarehmm.model.priors import evenness_of_counts, mean_and_variance, pinned, rate
+from rarehmm.model.conjugate import best_count, best_shape, mean_and_variance, positive_or
+from rarehmm.model.default_priors import evenness_of_counts, rate
+from rarehmm.model.priors import pinned
 
 
 class FreeNegativeBinomial(NamedTuple):
-    r"""Mean :math:`\mu_k` and variance :math:`\mu_k + \mu_k^2 / r_k`; :math:`r_k` is the parameter ``size``.
+    r"""Negative binomial distribution with mean :math:`\mu_k` and unknown size :math:`r_k`.
+
+    The variance is :math:`\mu_k + \mu_k^2 / r_k`.
 
     .. math:: p(y \mid \mu_k, r_k) = \frac{\Gamma(y + r_k)}{\Gamma(r_k)\, y!}
         \Bigl(\frac{\mu_k}{r_k + \mu_k}\Bigr)^y \Bigl(\frac{r_k}{r_k + \mu_k}\Bigr)^{r_k}
 
-    With :math:`\Gamma(x) = x^{x - 1/2} e^{g(x) - x}`, what grows with y cancels before it is computed; :math:`e^{-y} /
-    y!` lives in ``constant``.  ``NegativeBinomial(r)`` has r known.
+    Written with :math:`\Gamma(x) = x^{x - 1/2} e^{g(x) - x}`, the terms that grow with y cancel before they are
+    computed; :math:`e^{-y} / y!` is left to ``constant``.  ``NegativeBinomial(r)`` has a given size.
     """
 
     @property
@@ -43,7 +45,7 @@ class FreeNegativeBinomial(NamedTuple):
         return np.asarray(-y - gammaln(y + 1.0))
 
     def estimate(self, y: Array, weight: Array) -> Array:
-        """Weighted mean of the counts of one state, and the size by their variance beyond Poisson's."""
+        """Weighted mean of the counts of one state, and the size that gives their variance in excess of a Poisson's."""
         mean, variance = mean_and_variance(y, weight)
         return np.array([mean, mean**2 / max(variance - mean, 0.1 * mean, 1e-9)])
 
@@ -52,30 +54,39 @@ class FreeNegativeBinomial(NamedTuple):
         return np.where(y < 0, 0.0, betainc(phi[1], np.maximum(y, 0.0) + 1, phi[1] / (phi[1] + phi[0])))
 
     def heavier(self, phi: Array) -> list[tuple[Any, Array]]:
-        """The same family from a point (K, P) with heavier tails: steps of EM may not have come so far."""
+        """A quarter of the size: EM started from there may find heavier tails than it has so far."""
         return [(self, phi * [1, 0.25])]
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
-        r"""M-step: the mean given the size; then the size, as the shape of Gamma rates :math:`\lambda` of Poisson
-        counts, whose expectations given y are those at this mean and the old size."""
+        r"""M-step of the mean given the size, then of the size.
+
+        The size is the shape of the gamma distribution of the Poisson rates :math:`\lambda`, whose expectations given
+        y are taken at this mean and the old size.
+        """
         (total, digammas), r = sums.T, phi[:, 1]
         mean = pinned(best_count(phi[:, 0], r, counts, total, priors[0]), priors[0])
         spread = spread_of_rates(mean + r, phi[:, 0] + r, total + counts * r, digammas, counts)
         size = best_shape(r, counts, spread, priors[1])
-        return np.column_stack([mean, np.where(np.isfinite(size) & (size > 0), size, r)])
+        return np.column_stack([mean, positive_or(r, size)])
 
 
 @inner
 def spread_of_rates(new: Any, old: Any, total: Any, digammas: Any, count: Any) -> Any:
-    r"""Expected sum of :math:`\log(\lambda / \mu) - \lambda / \mu + 1` at another mean than the statistics were taken
-    at, by :math:`\mu + r` there and here and the sums of :math:`x = y + r` and :math:`\psi(x) - \log(\mu + r)`."""
+    r"""Expected sum of :math:`\log(\lambda / \mu) - \lambda / \mu + 1` at a mean other than that of the statistics.
+
+    ``new`` and ``old`` are :math:`\mu + r` at this mean and at that of the statistics; ``total`` and ``digammas`` are
+    sums of :math:`x = y + r` and :math:`\psi(x) - \log(\mu + r)`.
+    """
     return digammas + count * (np.log(old / new) + 1.0) - total / new
 
 
 @inner
 def stirling_rest(x: Any) -> Any:
-    r""":math:`g(x) = \log \Gamma(x) - (x - 1/2) \log x + x` by its series, from 8 steps further on if x is less than 8:
-    with w = x (x + 7), :math:`x (x + 1) \cdots (x + 7) = w (w + 6) (w + 10) (w + 12)`."""
+    r"""Remainder :math:`g(x) = \log \Gamma(x) - (x - 1/2) \log x + x` of Stirling's formula, from its series.
+
+    If x is less than 8, the series is evaluated at x + 8 and carried back by the recurrence; with w = x (x + 7),
+    :math:`x (x + 1) \cdots (x + 7) = w (w + 6) (w + 10) (w + 12)`.
+    """
     small = np.where(x < 8.0, x, 1.0)
     z, w = np.where(x < 8.0, small + 8.0, x), small * (small + 7.0)
     further = small + 8.0
@@ -89,7 +100,7 @@ def stirling_rest(x: Any) -> Any:
 
 @inner
 def log_less_digamma(x: Any) -> Any:
-    r""":math:`\log x - \psi(x)` in the same way."""
+    r"""The difference :math:`\log x - \psi(x)`, computed as in ``stirling_rest``."""
     small = np.where(x < 8.0, x, 1.0)
     z, w = np.where(x < 8.0, small + 8.0, x), small * (small + 7.0)
     low, high = w * (w + 6.0), (w + 10.0) * (w + 12.0)
@@ -101,7 +112,7 @@ def log_less_digamma(x: Any) -> Any:
     return np.where(x < 8.0, back, 0.0) + 0.5 / z + series
 
 
-# ---------------------------------------------------------------- what the contract asks for
+# ---------------------------------------------------------------- compiled functions
 @compiled(prepare, FreeNegativeBinomial)
 def _(family: FreeNegativeBinomial, phi: Array) -> Any:
     mean, r = phi[0], phi[1]

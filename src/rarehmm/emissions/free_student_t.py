@@ -1,4 +1,4 @@
-"""Student's t whose tails are learnt."""
+"""Student's t observations with unknown degrees of freedom."""
 
 import math
 from typing import Any, NamedTuple
@@ -8,21 +8,23 @@ from scipy.special import stdtr
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import REALS, Domain
-from rarehmm.emissions.gamma import best_shape
-from rarehmm.emissions.student_t import StudentT
 from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
 from rarehmm.engine.dispatch import compiled, inner
 from rarehmm.engine.special import log_minus_digamma
-from rarehmm.model.priors import Gamma, bare, location, mean_and_variance, pinned, squared_scale
+from rarehmm.model.conjugate import best_mean_and_variance, best_shape, mean_and_variance, positive_or
+from rarehmm.model.default_priors import location, squared_scale
+from rarehmm.model.priors import Gamma, bare, pinned
 
 
 class FreeStudentT(NamedTuple):
-    r"""Heavy tails with location :math:`\mu_k`, squared scale :math:`\sigma_k^2` and degrees of freedom :math:`\nu_k`.
+    r"""Student's t distribution with unknown degrees of freedom :math:`\nu_k`.
+
+    The other parameters of a state are its location :math:`\mu_k` and squared scale :math:`\sigma_k^2`.
 
     .. math:: p(y \mid \mu_k, \sigma_k^2, \nu_k) = \frac{\Gamma((\nu_k + 1) / 2)}{\Gamma(\nu_k / 2) \sqrt{\pi \nu_k}
         \sigma_k} \Bigl(1 + \frac{(y-\mu_k)^2}{\nu_k\sigma_k^2}\Bigr)^{-(\nu_k+1)/2}
 
-    The prior of :math:`\nu` is that of Juarez and Steel (2010).  ``StudentT(nu)`` has them known.
+    The default prior of :math:`\nu` is that of Juarez and Steel (2010).  ``StudentT(nu)`` has given degrees of freedom.
     """
 
     @property
@@ -41,8 +43,8 @@ class FreeStudentT(NamedTuple):
         return np.asarray(rng.standard_t(phi[states, 2]) * np.sqrt(phi[:, 1])[states] + phi[states, 0])
 
     def estimate(self, y: Array, weight: Array) -> Array:
-        r"""Weighted mean and variance of one state, and :math:`\nu = 4 + 6 / (\text{kurtosis} - 3)` between 3 and 30,
-        with the scale to match."""
+        r"""Weighted mean of one state, :math:`\nu = 4 + 6 / (\text{kurtosis} - 3)` between 3 and 30, and the squared
+        scale that gives the weighted variance."""
         mean, variance = mean_and_variance(y, weight)
         kurtosis = np.average((y - mean) ** 4, weights=weight) / variance**2 if variance > 0 else 3.0
         nu = np.clip(4 + 6 / max(kurtosis - 3, 1e-3), 3.0, 30.0)
@@ -53,21 +55,22 @@ class FreeStudentT(NamedTuple):
         return np.asarray(stdtr(phi[2], (y - phi[0]) / math.sqrt(phi[1])))
 
     def heavier(self, phi: Array) -> list[tuple[Any, Array]]:
-        """The same family from a point (K, P) with heavier tails: steps of EM may not have come so far."""
+        """A quarter of the degrees of freedom: EM started from there may find heavier tails than it has so far."""
         return [(self, phi * [1, 1, 0.25])]
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
-        """M-step: mean and scale as if tails were known, tails as the shape of the precision weights."""
-        tails, both = phi[:, 2] / 2, StudentT().maximise(phi[:, :2], counts, sums[:, :3], priors[:2])
+        """M-step: mean and scale given the degrees of freedom, which are the shape of the precision weights."""
+        weight, first, second, spread = sums.T
+        both = best_mean_and_variance(phi[:, :2], counts, (weight, first, second), priors[:2])
         prior = bare(priors[2])
         halved = Gamma(prior.shape, 2 * prior.rate) if isinstance(prior, Gamma) else prior
-        nu = pinned(2 * best_shape(tails, counts, sums[:, 3], halved), priors[2])
-        return np.column_stack([both, np.where(np.isfinite(nu) & (nu > 0), nu, phi[:, 2])])
+        nu = pinned(2 * best_shape(phi[:, 2] / 2, counts, spread, halved), priors[2])
+        return np.column_stack([both, positive_or(phi[:, 2], nu)])
 
 
 @inner
 def half_step(x: float) -> float:
-    r""":math:`\log \Gamma(x + 1/2) - \log \Gamma(x)`, by its series for large x."""
+    r"""The difference :math:`\log \Gamma(x + 1/2) - \log \Gamma(x)`, from its asymptotic series for large x."""
     if x < 50.0:
         return math.lgamma(x + 0.5) - math.lgamma(x)
     q = 1.0 / (x * x)
@@ -91,7 +94,9 @@ def _(family: FreeStudentT, y: Any, c: Any) -> Any:
 @compiled(statistics, FreeStudentT)
 def _(family: FreeStudentT, y: Any, c: Any) -> Any:
     z = y - c[0]
-    u = (c[4] + 1.0) / (c[4] + z * z * c[1])  # expected precision weight given y; then log u - u + 1, expected
+    u = (c[4] + 1.0) / (
+        c[4] + z * z * c[1]
+    )  # expected precision weight u given y; the last statistic is E(log u - u + 1)
     return u, u * z, u * z * z, c[5] - np.log(1.0 + z * z * c[3]) - u
 
 

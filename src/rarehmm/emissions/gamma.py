@@ -1,27 +1,28 @@
-"""Positive observations between exponential and bell-shaped."""
+"""Gamma observations: positive, and between exponential and bell-shaped."""
 
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import digamma, gammainc, polygamma
+from scipy.special import gammainc
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import POSITIVE, Domain
-from rarehmm.emissions.log_normal import LogNormal
 from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
 from rarehmm.engine.dispatch import compiled
 from rarehmm.engine.special import log_minus_digamma
-from rarehmm.model.priors import Gamma, bare, best_variance, check_conjugate, evenness, level, mean_and_variance, pinned
+from rarehmm.model.conjugate import best_shape, best_variance, mean_and_variance, positive_or
+from rarehmm.model.default_priors import evenness, level
+from rarehmm.model.priors import pinned
 
 
 class GammaEmission(NamedTuple):
-    r"""Sums of waiting times: mean :math:`\mu_k`, variance :math:`\mu_k^2 / \kappa_k` with shape :math:`\kappa_k`.
+    r"""Gamma distribution with mean :math:`\mu_k` and shape :math:`\kappa_k`.
 
     .. math:: p(y \mid \mu_k, \kappa_k) = \frac{(\kappa_k / \mu_k)^{\kappa_k}}{\Gamma(\kappa_k)}
         y^{\kappa_k - 1} e^{-\kappa_k y / \mu_k}
 
-    A factor :math:`1 / y` lives in ``constant``.
+    The variance is :math:`\mu_k^2 / \kappa_k`.  The factor :math:`1 / y` is left to ``constant``.
     """
 
     @property
@@ -42,7 +43,7 @@ class GammaEmission(NamedTuple):
         return np.asarray(-np.log(y))
 
     def estimate(self, y: Array, weight: Array) -> Array:
-        """Weighted mean of the observations of one state, and the shape by their variance."""
+        """Weighted mean of the observations of one state, and the shape that gives their variance."""
         mean, variance = mean_and_variance(y, weight)
         return np.array([mean, mean**2 / max(variance, 1e-6 * mean**2)])
 
@@ -51,31 +52,17 @@ class GammaEmission(NamedTuple):
         return np.asarray(gammainc(phi[1], y * phi[1] / phi[0]))
 
     def heavier(self, phi: Array) -> list[tuple[Any, Array]]:
-        """A family with heavier tails, and parameters (K, P) of it with the same means and variances."""
+        """Log-normal distributions with the same means and variances."""
         s2 = np.log1p(1 / phi[:, 1])
-        return [(LogNormal(), np.column_stack([np.log(phi[:, 0]) - s2 / 2, s2]))]
+        return [(("log_normal", {}), np.column_stack([np.log(phi[:, 0]) - s2 / 2, s2]))]
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
-        """M-step, mean first, then shape given it; a state without observations or prior stays."""
+        """M-step of the mean, then of the shape given that mean."""
         weight = 2 * phi[:, 1]
         mean = pinned(best_variance(weight * sums[:, 0], weight * counts, priors[0]), priors[0])
-        mean = np.where(np.isfinite(mean) & (mean > 0), mean, phi[:, 0])
+        mean = positive_or(phi[:, 0], mean)
         shape = best_shape(phi[:, 1], counts, sums[:, 1] - sums[:, 0] / mean - counts * (np.log(mean) - 1), priors[1])
-        return np.column_stack([mean, np.where(np.isfinite(shape) & (shape > 0), shape, phi[:, 1])])
-
-
-def best_shape(start: Array, count: Array, total: Array, prior: Prior) -> Array:
-    r"""Mode of a log shape (K,), where :math:`n (\log \kappa - \psi(\kappa)) + S + a / \kappa - b = 0` with
-    :math:`S = \sum \log(y / \mu) - y / \mu + 1`, by Newton steps in :math:`1 / \kappa` (Minka 2002)."""
-    prior, x = bare(prior), start
-    check_conjugate(prior, Gamma, "EM", "climb by gradients")
-    a, b = (prior.shape, prior.rate) if isinstance(prior, Gamma) else (0.0, 0.0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        for _ in range(30):
-            slope = count * (np.log(x) - digamma(x)) + total + a / x - b
-            curvature = count * (1 / x - polygamma(1, x)) - a / x**2
-            x = x / np.clip(1 + slope / (x * curvature), 0.1, 10.0)
-    return np.asarray(x)
+        return np.column_stack([mean, positive_or(phi[:, 1], shape)])
 
 
 @compiled(prepare, GammaEmission)

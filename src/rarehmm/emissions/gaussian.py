@@ -8,22 +8,14 @@ from scipy.special import ndtr
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import REALS, Domain
-from rarehmm.emissions.student_t import StudentT
 from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
 from rarehmm.engine.dispatch import compiled
-from rarehmm.model.priors import (
-    best_mean,
-    best_variance,
-    draw_mean,
-    draw_variance,
-    location,
-    mean_and_variance,
-    squared_scale,
-)
+from rarehmm.model.conjugate import best_mean_and_variance, draw_mean_and_variance, mean_and_variance
+from rarehmm.model.default_priors import location, squared_scale
 
 
 class Gaussian(NamedTuple):
-    r"""Bell-shaped noise: :math:`p(y \mid \mu_k, \sigma_k^2) \propto \sigma_k^{-1} e^{-(y-\mu_k)^2 / 2\sigma_k^2}`."""
+    r"""Gaussian noise: :math:`p(y \mid \mu_k, \sigma_k^2) \propto \sigma_k^{-1} e^{-(y-\mu_k)^2 / 2\sigma_k^2}`."""
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -48,28 +40,18 @@ class Gaussian(NamedTuple):
         return np.asarray(ndtr((y - phi[0]) / math.sqrt(phi[1])))
 
     def heavier(self, phi: Array) -> list[tuple[Any, Array]]:
-        """Families with heavier tails, and parameters (K, P) of them with the same variances."""
-        return [(StudentT(nu), phi * [1, (nu - 2) / nu]) for nu in (2.5, 4.0, 8.0)]
+        """Student's t distributions with the same variances."""
+        return [(("student_t", {"nu": nu}), phi * [1, (nu - 2) / nu]) for nu in (2.5, 4.0, 8.0)]
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
-        """M-step, mean first, then variance given it; a state without observations or prior stays."""
-        mean = best_mean(sums[:, 0] + counts * phi[:, 0], counts, phi[:, 1], priors[0])
-        mean = np.where(np.isfinite(mean), mean, phi[:, 0])
-        s2 = best_variance(squares_around(mean, phi, counts, sums), counts, priors[1])
-        return np.column_stack([mean, np.where(np.isfinite(s2) & (s2 > 0), s2, phi[:, 1])])
+        """M-step of the mean, then of the variance given that mean."""
+        return best_mean_and_variance(phi, counts, (counts, *sums.T), priors)
 
     def conditional(
         self, rng: np.random.Generator, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]
     ) -> Array:
-        """A draw of the means given the old variances, then of the variances given these means."""
-        mean = draw_mean(rng, sums[:, 0] + counts * phi[:, 0], counts, phi[:, 1], priors[0])
-        return np.column_stack([mean, draw_variance(rng, squares_around(mean, phi, counts, sums), counts, priors[1])])
-
-
-def squares_around(mean: Array, phi: Array, counts: Array, sums: Array) -> Array:
-    """Sums of squares (K,) around ``mean`` from statistics that are centred at the means of ``phi``."""
-    shift = mean - phi[:, 0]
-    return np.asarray(np.maximum(sums[:, 1] - 2 * shift * sums[:, 0] + shift**2 * counts, 0.0))
+        """Draw the means given the old variances, then the variances given these means."""
+        return draw_mean_and_variance(rng, phi, counts, sums, priors)
 
 
 @compiled(prepare, Gaussian)

@@ -9,16 +9,16 @@ from scipy.special import ndtr
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import POSITIVE, Domain
 from rarehmm.data.summaries import LARGEST
-from rarehmm.emissions.gaussian import Gaussian
 from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
 from rarehmm.engine.dispatch import compiled
-from rarehmm.model.priors import log_location, log_squared_scale, mean_and_variance
+from rarehmm.model.conjugate import best_mean_and_variance, draw_mean_and_variance, mean_and_variance
+from rarehmm.model.default_priors import log_location, log_squared_scale
 
 
 class LogNormal(NamedTuple):
-    r"""Sizes: :math:`\log y \sim N(\mu_k, \sigma_k^2)`; a factor :math:`1 / y` of the density lives in ``constant``.
+    r"""Log-normal distribution: :math:`\log y \sim N(\mu_k, \sigma_k^2)`.
 
-    M-step and draws are those of a Gaussian.
+    The factor :math:`1 / y` of the density is left to ``constant``.  M-step and draws are those of the Gaussian.
     """
 
     @property
@@ -33,8 +33,8 @@ class LogNormal(NamedTuple):
         return POSITIVE
 
     def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
-        most = math.log(LARGEST)
-        return np.exp(np.clip(Gaussian().draw(rng, states, phi), -most, most))
+        logs = rng.standard_normal(len(states)) * np.sqrt(phi[:, 1])[states] + phi[states, 0]
+        return np.asarray(np.exp(np.clip(logs, -math.log(LARGEST), math.log(LARGEST))))
 
     def constant(self, y: Array) -> Array:
         return np.asarray(-np.log(y))
@@ -48,14 +48,14 @@ class LogNormal(NamedTuple):
         return np.asarray(ndtr((np.log(y) - phi[0]) / math.sqrt(phi[1])))
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
-        """M-step, mean first, then variance given it; a state without observations or prior stays."""
-        return Gaussian().maximise(phi, counts, sums, priors)
+        """M-step of the mean, then of the variance given that mean."""
+        return best_mean_and_variance(phi, counts, (counts, *sums.T), priors)
 
     def conditional(
         self, rng: np.random.Generator, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]
     ) -> Array:
-        """A draw of the means given the old variances, then of the variances given these means."""
-        return Gaussian().conditional(rng, phi, counts, sums, priors)
+        """Draw the means given the old variances, then the variances given these means."""
+        return draw_mean_and_variance(rng, phi, counts, sums, priors)
 
 
 @compiled(prepare, LogNormal)

@@ -1,11 +1,11 @@
 r"""Gaussian observations in several columns, with full or diagonal covariance.
 
-Each column is regressed on those before it (the modified Cholesky form of the covariance): with :math:`z = y - \mu`,
+Each column is regressed on the earlier ones (the modified Cholesky form of the covariance): with :math:`z = y - \mu`,
 
 .. math:: e_i = z_i - \sum_{j<i} b_{ij} z_j \sim N(0, s_i).
 
-Means and slopes :math:`b` are any numbers, residual variances :math:`s` positive ones: every value is a covariance, no
-two are the same one, and no matrix is inverted.
+Means and slopes :math:`b` are real, residual variances :math:`s` positive: every value of them gives a covariance, each
+covariance is given by exactly one value, and no matrix has to be inverted.
 """
 
 import functools
@@ -17,7 +17,7 @@ import numpy as np
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import REALS, Domain
-from rarehmm.emissions._missing_columns import of_columns
+from rarehmm.emissions._missing_columns import expect_of, marginal_of, n_parameters, n_statistics, square_place
 from rarehmm.emissions._sized import Sized
 from rarehmm.engine.contracts.family import (
     Parameter,
@@ -32,23 +32,24 @@ from rarehmm.engine.contracts.family import (
 )
 from rarehmm.engine.dispatch import compiled, inner, specialise
 from rarehmm.engine.lanes import LANES, any_lane, blank, load_columns, row, splat, store
-from rarehmm.model.priors import (
-    best_variance,
-    draw_variance,
-    location,
-    normal_terms,
-    pinned,
-    slope_of_noise,
-    squared_residual,
-    squared_scale,
-)
+from rarehmm.model.conjugate import best_variance, draw_variance, normal_terms, positive_or
+from rarehmm.model.default_priors import location, slope_of_noise, squared_residual, squared_scale
+from rarehmm.model.priors import pinned
 
 
 class MultivariateGaussian(Sized):
-    """Bell-shaped noise in ``columns`` columns; ``diagonal`` if those are independent given the state.
+    """Multivariate normal distribution of several columns.
 
-    ``phi`` of one state: the means, the residual variances, the slopes row by row; ``phi_of`` and ``moments`` translate
-    between these and covariances.
+    The parameters of a state are its means, its residual variances, and the slopes of the regression of each column on
+    the earlier ones, row by row.  ``phi_of`` and ``moments`` convert between these and covariances.  A row in which
+    some columns are missing (NaN) contributes the others.
+
+    Parameters
+    ----------
+    columns
+        Number of columns, at least 2.
+    diagonal
+        Whether the columns are independent given the state; then there are no slopes.
     """
 
     wide, accepts_partial_rows = True, True
@@ -57,7 +58,9 @@ class MultivariateGaussian(Sized):
 
     def __new__(cls, columns: int = 2, diagonal: bool = False) -> "MultivariateGaussian":
         if isinstance(columns, bool) or not isinstance(columns, int | np.integer) or columns < 2:
-            raise ValueError(f"columns is {columns!r}; a whole number from 2 is needed. For one, use Gaussian().")
+            raise ValueError(
+                f"columns is {columns!r}; it must be a whole number, at least 2. For one column use Gaussian()."
+            )
         made: MultivariateGaussian = tuple.__new__(sized(int(columns), bool(diagonal)))
         return made
 
@@ -85,7 +88,7 @@ class MultivariateGaussian(Sized):
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """Which column is regressed on which, in the order of the slopes."""
+        """Pairs (i, j) of a column and an earlier one on which it is regressed, in the order of the slopes."""
         return [] if self.diagonal else [(i, j) for i in range(self.columns) for j in range(i)]
 
     @property
@@ -94,11 +97,24 @@ class MultivariateGaussian(Sized):
 
     # ------------------------------------------------------------ covariances
     def phi_of(self, mean: Array, covariance: Array) -> Array:
-        """Parameters (..., P) from means (..., D) and covariances (..., D, D)."""
+        """Parameters from means and covariances.
+
+        Parameters
+        ----------
+        mean
+            Means of states, (..., D).
+        covariance
+            Covariances of states, (..., D, D).
+
+        Returns
+        -------
+        array
+            Parameters ``phi`` of these states, (..., P).
+        """
         try:
             factor = np.linalg.cholesky(covariance)
         except np.linalg.LinAlgError:
-            raise ValueError("a covariance is not positive definite; add a little to its diagonal.") from None
+            raise ValueError("a covariance is not positive definite; add a small number to its diagonal.") from None
         diagonal = np.diagonal(factor, axis1=-2, axis2=-1)
         unit = factor / diagonal[..., None, :]  # z = unit e
         slopes = np.eye(self.columns) - np.linalg.inv(unit)
@@ -106,24 +122,35 @@ class MultivariateGaussian(Sized):
         return np.concatenate([mean, diagonal**2, np.stack(below, -1) if below else mean[..., :0]], axis=-1)
 
     def moments(self, phi: Array) -> tuple[Array, Array]:
-        """Means (..., D) and covariances (..., D, D) from parameters (..., P)."""
+        """Means and covariances from parameters.
+
+        Parameters
+        ----------
+        phi
+            Parameters of states, (..., P).
+
+        Returns
+        -------
+        mean, covariance
+            Arrays (..., D) and (..., D, D).
+        """
         phi = np.asarray(phi, dtype=float)
         factor = self.factor(phi)
         return phi[..., : self.columns], factor @ np.swapaxes(factor, -1, -2)
 
     def factor(self, phi: Array) -> Array:
-        """Lower triangles (..., D, D) that make observations, but for their means, out of unit noise."""
+        """Lower triangular matrices (..., D, D) that turn unit noise into z, observations less their means."""
         scales = np.sqrt(phi[..., self.columns : 2 * self.columns])
         return np.asarray(np.linalg.inv(self.residuals(phi)) * scales[..., None, :])
 
     def residuals(self, phi: Array) -> Array:
-        """Matrices (..., D, D) that make residuals e out of z."""
+        """Matrices (..., D, D) that turn z into residuals e."""
         out = np.zeros((*phi.shape[:-1], self.columns, self.columns)) + np.eye(self.columns)
         for n, (i, j) in enumerate(self.pairs):
             out[..., i, j] = -phi[..., 2 * self.columns + n]
         return out
 
-    # ------------------------------------------------------------ what the contract asks for
+    # ------------------------------------------------------------ draws, M-step
     def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
         noise = rng.standard_normal((len(states), self.columns))
         return np.asarray(phi[states, : self.columns] + np.einsum("tij,tj->ti", self.factor(phi)[states], noise))
@@ -133,14 +160,16 @@ class MultivariateGaussian(Sized):
         mean = np.average(y, axis=0, weights=weight)
         covariance = np.einsum("t,ti,tj->ij", weight, y - mean, y - mean) / weight.sum()
         residual, slopes = np.diag(covariance).copy(), []
-        for i in range(1, 1 if self.diagonal else self.columns):  # least squares: rows may be few, columns copies
+        for i in range(
+            1, 1 if self.diagonal else self.columns
+        ):  # least squares, since there may be few rows, or columns that are copies
             slopes.append(np.linalg.lstsq(covariance[:i, :i], covariance[i, :i])[0])
             residual[i] -= slopes[-1] @ covariance[i, :i]
-        least = 1e-9 * np.diag(covariance)  # copies have no noise of their own
+        least = 1e-9 * np.diag(covariance)  # a copy of other columns has no residual noise
         return np.concatenate([mean, np.maximum(residual, least), *slopes])
 
     def complete(self, rng: np.random.Generator, y: Array, phi: Array) -> Array:
-        """Rows y (n, D) of one state with draws of what is missing, given the columns that are there."""
+        """Rows y (n, D) of one state, with missing entries drawn given the columns that are present."""
         out, (mean, covariance) = y.copy(), self.moments(phi)
         kinds, which = np.unique(np.isnan(y), axis=0, return_inverse=True)
         for n, gone in enumerate(kinds):
@@ -154,22 +183,22 @@ class MultivariateGaussian(Sized):
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
         """M-step: means, then slopes, then residual variances, each given the others."""
-        out, known = phi.copy(), known_values(priors, len(phi))
+        out, fixed = phi.copy(), fixed_values(priors, len(phi))
         for k in range(len(phi)):
-            self._update(out[k], known[k], counts[k], sums[k], priors, solve)
+            self._update(out[k], fixed[k], counts[k], sums[k], priors, solve)
             s2 = [best_variance(*part) for part in self._noise(phi[k], out[k], counts[k], sums[k], priors)]
             new = np.array(s2).ravel()
             old = out[k, self.columns : 2 * self.columns]
-            out[k, self.columns : 2 * self.columns] = np.where(np.isfinite(new) & (new > 0), new, old)
+            out[k, self.columns : 2 * self.columns] = positive_or(old, new)
         return out
 
     def conditional(
         self, rng: np.random.Generator, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]
     ) -> Array:
-        """A draw of the means, of the slopes given these, of the residual variances given both."""
-        out, known = phi.copy(), known_values(priors, len(phi))
+        """Draw the means, then the slopes given the means, then the residual variances given both."""
+        out, fixed = phi.copy(), fixed_values(priors, len(phi))
         for k in range(len(phi)):
-            self._update(out[k], known[k], counts[k], sums[k], priors, functools.partial(drawn, rng))
+            self._update(out[k], fixed[k], counts[k], sums[k], priors, functools.partial(drawn, rng))
             parts = self._noise(phi[k], out[k], counts[k], sums[k], priors)
             s2 = [draw_variance(rng, *part)[0] for part in parts]
             out[k, self.columns : 2 * self.columns] = s2
@@ -184,25 +213,26 @@ class MultivariateGaussian(Sized):
         priors: tuple[Prior, ...],
         by: Callable[..., Array],
     ) -> None:
-        """Means and slopes of one state in place; ``by(precision, pull)`` solves, or draws from that Gaussian.
+        """Update means and slopes of one state in place.
 
-        ``values`` (P,): what is known of them, else NaN.
+        ``values`` (P,) are fixed values, NaN where a parameter is free; ``by(precision, pull, old)`` returns the mean
+        of the Gaussian with that precision (``solve``), or draws from it (``drawn``).
         """
         D, old = self.columns, phi[: self.columns].copy()
         to_residual = self.residuals(phi)
         precision = to_residual.T @ (to_residual / phi[D : 2 * D, None])
-        known, pulled = np.array([normal_terms(prior) for prior in priors[:D]]).T
+        weight, pulled = np.array([normal_terms(prior) for prior in priors[:D]]).T
         total = sums[:D] + count * old
-        phi[:D] = given(values[:D], count * precision + np.diag(known), precision @ total + pulled, old, by)
+        phi[:D] = given(values[:D], count * precision + np.diag(weight), precision @ total + pulled, old, by)
         squares = self._squares(phi[:D] - old, count, sums)
         for i in range(1, 1 if self.diagonal else D):
             mine = slice(2 * D + i * (i - 1) // 2, 2 * D + i * (i + 1) // 2)
-            known, pulled = np.array([normal_terms(prior) for prior in priors[mine]]).T
-            matrix = squares[:i, :i] / phi[D + i] + np.diag(known)
+            weight, pulled = np.array([normal_terms(prior) for prior in priors[mine]]).T
+            matrix = squares[:i, :i] / phi[D + i] + np.diag(weight)
             phi[mine] = given(values[mine], matrix, squares[i, :i] / phi[D + i] + pulled, phi[mine], by)
 
     def _squares(self, shift: Array, count: Array, sums: Array) -> Array:
-        """Sums (D, D) of z_i z_j around means that were shifted since the statistics were taken."""
+        """Sums (D, D) of z_i z_j around means that are shifted from those of the statistics."""
         D = self.columns
         first, out = sums[:D], np.zeros((D, D))
         if self.diagonal:
@@ -222,13 +252,13 @@ class MultivariateGaussian(Sized):
             yield np.maximum(squares[i, i], 0.0)[None], np.array([count]), priors[D + i]
 
 
-def known_values(priors: tuple[Prior, ...], K: int) -> Array:
-    """What is known (K, P) of the parameters; NaN where nothing is."""
+def fixed_values(priors: tuple[Prior, ...], K: int) -> Array:
+    """Fixed values (K, P) of the parameters; NaN where they are free."""
     return np.array([pinned(np.full(K, np.nan), prior) for prior in priors]).T
 
 
 def given(values: Array, precision: Array, pull: Array, old: Array, by: Callable[..., Array]) -> Array:
-    """``by`` for the entries that are not known (NaN), given the values of those that are."""
+    """Apply ``by`` to the free entries (NaN in ``values``), given the values of the fixed ones."""
     free = np.isnan(values)
     out = values.copy()
     if free.any():
@@ -238,7 +268,7 @@ def given(values: Array, precision: Array, pull: Array, old: Array, by: Callable
 
 
 def solve(precision: Array, pull: Array, old: Array) -> Array:
-    """The mean of a Gaussian by its precision; what nothing is known about stays as it was."""
+    """Mean of a Gaussian from its precision; the old value if the precision is singular."""
     try:
         found = np.linalg.solve(precision, pull)
     except np.linalg.LinAlgError:
@@ -247,13 +277,13 @@ def solve(precision: Array, pull: Array, old: Array) -> Array:
 
 
 def drawn(rng: np.random.Generator, precision: Array, pull: Array, _: Array) -> Array:
-    """A draw of it."""
+    """Draw from a Gaussian given by its precision."""
     try:
         factor = np.linalg.cholesky(precision)
     except np.linalg.LinAlgError:
         raise ValueError(
-            "a mean or slope has no law to be drawn from: it has a Flat prior and its state has too few observations. "
-            "Give it a prior (default_priors), or use fewer states."
+            "a mean or slope has no proper distribution to be drawn from: its prior is Flat and its state has too few "
+            "observations. Give it a prior (default_priors), or use fewer states."
         ) from None
     return np.asarray(np.linalg.solve(precision, pull) + np.linalg.solve(factor.T, rng.standard_normal(len(pull))))
 
@@ -261,28 +291,34 @@ def drawn(rng: np.random.Generator, precision: Array, pull: Array, _: Array) -> 
 # ---------------------------------------------------------------- compiled functions, for each number of columns
 @functools.cache
 def sized(columns: int, diagonal: bool) -> Any:
-    r"""The class of families with so many columns, and its functions.
+    r"""Class for a number of columns, with its compiled functions.
 
-    Constants of a state: means, inverse residual variances, slopes, :math:`\mu_i - \sum_j b_{ij} \mu_j`, norm; slope
-    (i, j) is at 2 D + i (i - 1) / 2 + j.  Statistics: z, then :math:`z_i z_j` for j <= i (j = i if diagonal), at
-    D + i (i + 1) / 2 + j (D + i).
+    Constants of a state: means, inverse residual variances, slopes (at ``slope_place``), intercepts
+    :math:`\mu_i - \sum_j b_{ij} \mu_j`, norm.  Statistics: z, then :math:`z_i z_j` for j <= i, or for j = i if the
+    covariance is diagonal (at ``square_place``).
     """
-    D, full = columns, not diagonal
-    intercept = 2 * D + (D * (D - 1) // 2 if full else 0)
-    norm = intercept + D
-    Q = D + (D * (D + 1) // 2 if full else D)
     name = f"MultivariateGaussian{columns}{'Diagonal' if diagonal else ''}"
     space = {"columns": columns, "diagonal": diagonal, "__module__": __name__, "__slots__": ()}
     cls: Any = type(name, (MultivariateGaussian,), space)
-    marginal, expect = of_columns(D, full)
+    for attach in (attach_density, attach_statistics, attach_scores, attach_tuples):
+        attach(cls, columns, not diagonal)
+    return cls
+
+
+def slope_place(D: int) -> Any:
+    """Function of i and j < i: place of slope (i, j) among the parameters and the constants of D columns."""
 
     @inner
     def slope(i: Any, j: Any) -> Any:
         return 2 * D + i * (i - 1) // 2 + j
 
-    @inner
-    def square(i: Any, j: Any) -> Any:
-        return D + i * (i + 1) // 2 + j if full else D + i
+    return slope
+
+
+def attach_density(cls: Any, D: int, full: bool) -> None:
+    """Attach ``prepare`` and ``log_density``."""
+    intercept, norm = n_parameters(D, full), n_parameters(D, full) + D
+    slope, marginal = slope_place(D), marginal_of(D, full)
 
     @compiled(prepare, cls)
     def _(family: Any, phi: Any) -> Any:
@@ -308,6 +344,11 @@ def sized(columns: int, diagonal: bool) -> Any:
         out = c[norm] - 0.5 * total
         return marginal(y, c, out) if any_lane(out != out) else out
 
+
+def attach_statistics(cls: Any, D: int, full: bool) -> None:
+    """Attach ``add_statistics``."""
+    square, expect = square_place(D, full), expect_of(D, full)
+
     @compiled(add_statistics, cls)
     def _(family: Any, y: Any, c: Any, weight: Any, room: Any, total: Any) -> Any:
         room[0] = y[0] - c[0]
@@ -322,6 +363,12 @@ def sized(columns: int, diagonal: bool) -> Any:
             total[i] = total[i] + z
             for j in range(0 if full else i, i + 1):
                 total[square(i, j)] = total[square(i, j)] + z * room[j]
+
+
+def attach_scores(cls: Any, D: int, full: bool) -> None:
+    """Attach ``summed_score`` and ``complete_score``."""
+    intercept, Q = n_parameters(D, full), n_statistics(D, full)
+    slope, square = slope_place(D), square_place(D, full)
 
     @compiled(summed_score, cls)
     def _(family: Any, count: Any, sums: Any, c: Any, out: Any) -> Any:
@@ -358,6 +405,11 @@ def sized(columns: int, diagonal: bool) -> Any:
         summed_score(family, count, moved, c, out)
         return out
 
+
+def attach_tuples(cls: Any, D: int, full: bool) -> None:
+    """Attach ``statistics`` and ``score``, which return tuples."""
+    intercept, norm, Q = n_parameters(D, full), n_parameters(D, full) + D, n_statistics(D, full)
+
     @compiled(statistics, cls)
     def _(family: Any, y: Any, c: Any) -> Any:
         return of_each(family, y, c)
@@ -374,7 +426,7 @@ def sized(columns: int, diagonal: bool) -> Any:
     def of_each_score(family: Any, y: Any, c: Any) -> Any:
         return tuple(complete_score(family, 1.0, statistics(family, y, c), c, c))
 
-    # in kernels these are needed by a Product alone, which has tuples: through memory, hence slowly
+    # in kernels only a Product, which has tuples, needs these: through memory, and therefore slowly
     all_statistics, all_scores = load_columns(Q), load_columns(intercept)
 
     @inner
@@ -399,5 +451,3 @@ def sized(columns: int, diagonal: bool) -> Any:
 
     specialise(of_each, lambda *kinds: of_each_lanes)
     specialise(of_each_score, lambda *kinds: of_each_score_lanes)
-
-    return cls

@@ -1,4 +1,4 @@
-"""Counts that vary more than Poisson's."""
+"""Negative binomial counts, which vary more than Poisson counts."""
 
 import math
 from typing import Any, NamedTuple
@@ -10,11 +10,14 @@ from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import COUNTS, Domain
 from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
 from rarehmm.engine.dispatch import compiled
-from rarehmm.model.priors import Gamma, bare, check_conjugate, rate
+from rarehmm.model.conjugate import best_count
+from rarehmm.model.default_priors import rate
 
 
 class NegativeBinomial(NamedTuple):
-    r"""Mean :math:`\mu_k` and variance :math:`\mu_k + \mu_k^2 / r` with known :math:`r`.
+    r"""Negative binomial distribution of given size :math:`r`.
+
+    The mean is :math:`\mu_k`, the variance :math:`\mu_k + \mu_k^2 / r`.
 
     .. math:: p(y \mid \mu_k) \propto \Bigl(\frac{\mu_k}{r + \mu_k}\Bigr)^y \Bigl(\frac{r}{r + \mu_k}\Bigr)^r
     """
@@ -31,7 +34,7 @@ class NegativeBinomial(NamedTuple):
 
     def check(self) -> None:
         if not isinstance(self.r, float | int) or not 0 < self.r <= 1e6:
-            raise ValueError(f"r is {self.r!r}; it must lie between 0 and 1e6. Beyond, use Poisson().")
+            raise ValueError(f"r is {self.r!r}; it must lie between 0 and 1e6. For larger values use Poisson().")
 
     def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
         mean = phi[states, 0]
@@ -49,20 +52,8 @@ class NegativeBinomial(NamedTuple):
         return np.where(y < 0, 0.0, betainc(self.r, np.maximum(y, 0.0) + 1, self.r / (self.r + phi[0])))
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
-        """M-step."""
+        """M-step; a state without observations or prior keeps its mean."""
         return best_count(phi[:, 0], self.r, counts, sums[:, 0], priors[0])[:, None]
-
-
-def best_count(old: Array, r: Any, counts: Array, total: Array, prior: Prior) -> Array:
-    r"""Mode of a log mean (K,): the positive root of :math:`(a + \sum y)(r + \mu) = (\sum y + nr)\mu + b\mu(r + \mu)`;
-    a state without observations or prior stays."""
-    prior = bare(prior)
-    check_conjugate(prior, Gamma, "EM", "climb by gradients")
-    a, b = (prior.shape, prior.rate) if isinstance(prior, Gamma) else (0.0, 0.0)
-    half = (b * r + counts * r - a) / 2
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = (a + total) * r / (half + np.sqrt(half**2 + b * r * (a + total)))
-    return np.where(np.isfinite(mean) & (mean > 0), mean, old)
 
 
 @compiled(prepare, NegativeBinomial)

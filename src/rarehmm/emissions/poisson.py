@@ -8,14 +8,17 @@ from scipy.special import gammaln, pdtr
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import COUNTS, Domain
-from rarehmm.emissions.negative_binomial import NegativeBinomial
 from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
 from rarehmm.engine.dispatch import compiled
-from rarehmm.model.priors import best_rate, draw_rate, rate
+from rarehmm.model.conjugate import best_rate, draw_rate, positive_or
+from rarehmm.model.default_priors import rate
 
 
 class Poisson(NamedTuple):
-    r"""Counts: :math:`p(y \mid \lambda_k) = \lambda_k^y e^{-\lambda_k} / y!`; the :math:`y!` lives in ``constant``."""
+    r"""Poisson distribution: :math:`p(y \mid \lambda_k) = \lambda_k^y e^{-\lambda_k} / y!`.
+
+    The :math:`y!` is left to ``constant``.
+    """
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -40,18 +43,18 @@ class Poisson(NamedTuple):
         return np.where(y < 0, 0.0, pdtr(np.maximum(y, 0.0), phi[0]))
 
     def heavier(self, phi: Array) -> list[tuple[Any, Array]]:
-        """Families with heavier tails, and parameters (K, P) of them with the same means."""
-        return [(NegativeBinomial(r), phi) for r in (0.2, 1.0, 5.0)]
+        """Negative binomial distributions with the same means."""
+        return [(("negative_binomial", {"r": r}), phi) for r in (0.2, 1.0, 5.0)]
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
-        """M-step; a state without observations or prior stays."""
+        """M-step; a state without observations or prior keeps its parameter."""
         new = best_rate(sums[:, 0], counts, priors[0])[:, None]
-        return np.where(np.isfinite(new) & (new > 0), new, phi)
+        return positive_or(phi, new)
 
     def conditional(
         self, rng: np.random.Generator, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]
     ) -> Array:
-        """A draw of the rates."""
+        """Draw the rates."""
         return draw_rate(rng, sums[:, 0], counts, priors[0]).reshape(phi.shape)
 
 

@@ -1,9 +1,9 @@
-r"""Families side by side, each over columns of its own, independent given the state.
+r"""Several families side by side, each for its own columns, independent given the state.
 
-.. math:: \log p(y \mid \phi_k) = \sum_i \log p_i(y_{(i)} \mid \phi_{ki}), \quad \text{over the columns that are there}
+.. math:: \log p(y \mid \phi_k) = \sum_i \log p_i(y_{(i)} \mid \phi_{ki}), \quad \text{over the columns present}
 
-Parameters, constants and columns of the whole are those of the parts in their order.  Statistics are, of each part, a 1
-where its columns are there and then its own, so that each part has the count of what it has seen.
+Parameters, constants and columns of the product are those of its parts, in order.  The statistics of a part are
+preceded by a 1 where its columns are present, whose sum is the number of observations that this part has seen.
 """
 
 import functools
@@ -14,6 +14,7 @@ import numpy as np
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import Domain
+from rarehmm.emissions import rivals
 from rarehmm.emissions._sized import Sized
 from rarehmm.engine.contracts.family import (
     Family,
@@ -24,6 +25,8 @@ from rarehmm.engine.contracts.family import (
     complete_score,
     constant,
     domains,
+    has,
+    hook,
     log_density,
     prepare,
     score,
@@ -36,7 +39,7 @@ Labelled = tuple[str | None, Any]  # a part with the label it was given, if any
 
 
 class Place(NamedTuple):
-    """Where a part is: its columns, parameters, constants and statistics, each from the first to before the last."""
+    """Place of a part in the product: (start, stop) of its columns, parameters, constants and statistics."""
 
     columns: tuple[int, int]
     phi: tuple[int, int]
@@ -45,11 +48,24 @@ class Place(NamedTuple):
 
 
 class Product(Sized):
-    """Families side by side, one for each column (or for several), independent given the state.
+    """Several families side by side, one for each column (or group of columns), independent given the state.
 
-    Parameters are named by the labels of the parts, given by keyword or as pairs, else y0, y1, ..., by the first column
-    of each.  A row of which some columns are missing (NaN) counts by the others.
+    A row in which some columns are missing (NaN) contributes the others.
 
+    Parameters
+    ----------
+    *families
+        Families in the order of their columns, or pairs of a label and a family.
+    **named
+        More families, with their labels as keywords.
+
+    Notes
+    -----
+    The names of parameters begin with the label of their part: ``speed_mean``.  A part without a label is called ``y``
+    and the number of its first column: ``y0_mean``.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from rarehmm import Bernoulli, Categorical, Gaussian, Product
     >>> family = Product(speed=Gaussian(), accuracy=Bernoulli())
@@ -82,7 +98,7 @@ class Product(Sized):
         names = [p.name for p in made.parameters]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"two parameters of {made!r} are called {twice!r}; give its parts other labels.")
+            raise ValueError(f"two parameters of {made!r} are called {twice!r}; give its parts different labels.")
         return made
 
     @property
@@ -96,7 +112,7 @@ class Product(Sized):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Of each part; those that were not given are y and the number of its first column."""
+        """Label of each part; without a given one, ``y`` and the number of its first column."""
         return tuple(
             f"y{place.columns[0]}" if label is None else label
             for label, place in zip(self.given, self.places, strict=True)
@@ -109,7 +125,7 @@ class Product(Sized):
 
     @property
     def levels(self) -> list[int]:
-        """Which parameters are the levels of the columns: the first ones of each part, one a column."""
+        """Indices of the parameters that are the levels of the columns: the first ones of each part, one per column."""
         return [place.phi[0] + i for place in self.places for i in range(place.columns[1] - place.columns[0])]
 
     @property
@@ -117,7 +133,7 @@ class Product(Sized):
         return tuple(domain for part in self for domain in domains(part))
 
     def each(self, array: Array, what: str) -> Iterator[tuple[Any, Array]]:
-        """The parts, with what is theirs of an array whose last axis is that of columns, parameters or statistics."""
+        """Each part with its share of an array, whose last axis is that of ``what``: columns, phi or statistics."""
         for part, place in zip(self, self.places, strict=True):
             yield part, array[..., slice(*getattr(place, what))]
 
@@ -127,27 +143,27 @@ class Product(Sized):
 
 
 def shifted(parameter: Parameter, label: str, by: int) -> Parameter:
-    """A parameter of a part as one of the whole."""
+    """Parameter of a part as a parameter of the product, with its label and ``by`` columns further to the right."""
     own = parameter.column
     column = own + by if isinstance(own, int) else tuple(i + by for i in own)
     return parameter._replace(name=f"{label}_{parameter.name}", column=column)
 
 
 def flattened(given: Any) -> list[Labelled]:
-    """Parts with their labels out of a family, a pair of a label and a family, or a Product of some."""
+    """Labelled parts from a family, a pair of a label and a family, or a Product."""
     pair = type(given) is tuple and len(given) == 2 and isinstance(given[0], str | None)
     label, family = given if pair else (None, given)
     if isinstance(family, Product) and type(family) is not Product:
         labels = family.given if label is None else [f"{label}_{own}" for own in family.labels]
         return list(zip(labels, family, strict=True))
     if not isinstance(family, type) and not hasattr(family, "parameters"):
-        raise TypeError(f"{family!r} is no family; Product takes instances, such as Product(Gaussian(), Poisson()).")
+        raise TypeError(f"{family!r} is not a family; Product takes instances, such as Product(Gaussian(), Poisson()).")
     check_family(family)
     return [(label, family)]
 
 
 def placed(parts: list[Any]) -> tuple[Place, ...]:
-    """Where each part is in the whole."""
+    """Place of each part in the product."""
     found, at = [], np.zeros(4, dtype=int)
     for part in parts:
         D = columns(part)
@@ -159,21 +175,21 @@ def placed(parts: list[Any]) -> tuple[Place, ...]:
     return tuple(found)
 
 
-# ---------------------------------------------------------------- what the whole has if its parts have it
+# ---------------------------------------------------------------- hooks that the product has if its parts have them
 def abilities(parts: list[Any]) -> tuple[str, ...]:
-    """Names of the optional methods and functions of the whole."""
+    """Names of the optional methods and functions that a product of these parts has."""
     summed = all(provides(statistics, part) for part in parts)
     having = {
         "statistics": summed,
         "complete_score": summed and all(provides(complete_score, part) for part in parts),
-        "maximise": summed and all(hasattr(part, "maximise") for part in parts),
-        "conditional": summed and all(hasattr(part, "conditional") for part in parts),
-        "complete": any(hasattr(part, "complete") for part in parts),
-        "estimate": all(hasattr(part, "estimate") for part in parts),
-        "constant": any(hasattr(part, "constant") for part in parts),
-        "heavier": any(hasattr(part, "heavier") for part in parts),
-        "cdfs": all(hasattr(part, "cdf") and columns(part) == 1 for part in parts),
-        "moments": all(hasattr(part, "moments") or "variance" in names(part) for part in parts),
+        "maximise": summed and all(has(part, "maximise") for part in parts),
+        "conditional": summed and all(has(part, "conditional") for part in parts),
+        "complete": any(has(part, "complete") for part in parts),
+        "estimate": all(has(part, "estimate") for part in parts),
+        "constant": any(has(part, "constant") for part in parts),
+        "heavier": any(has(part, "heavier") for part in parts),
+        "cdfs": all(has(part, "cdf") and columns(part) == 1 for part in parts),
+        "moments": all(has(part, "moments") or "variance" in names(part) for part in parts),
     }
     return tuple(name for name, there in having.items() if there)
 
@@ -183,19 +199,19 @@ def names(family: Family) -> list[str]:
 
 
 def maximise(self: Product, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
-    """M-steps of the parts, each with the count of what it has seen."""
+    """M-steps of the parts, each with the number of observations that it has seen."""
     return by_parts(self, phi, sums, priors, lambda part, *given: part.maximise(*given))
 
 
 def conditional(
     self: Product, rng: np.random.Generator, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]
 ) -> Array:
-    """A draw of the parameters of each part."""
+    """Draw the parameters of each part."""
     return by_parts(self, phi, sums, priors, lambda part, *given: part.conditional(rng, *given))
 
 
 def by_parts(family: Product, phi: Array, sums: Array, priors: tuple[Prior, ...], step: Callable[..., Array]) -> Array:
-    """New parameters (K, P): ``step`` of each part with its own parameters, counts, sums and priors."""
+    """New parameters (K, P) from a ``step`` of each part with its own parameters, counts, sums and priors."""
     out = np.empty_like(phi)
     for part, place in zip(family, family.places, strict=True):
         (low, high), (start, stop) = place.phi, place.statistics
@@ -204,16 +220,16 @@ def by_parts(family: Product, phi: Array, sums: Array, priors: tuple[Prior, ...]
 
 
 def complete(self: Product, rng: np.random.Generator, y: Array, phi: Array) -> Array:
-    """Rows y (n, D) of one state with draws of what is missing in the parts that cannot do without."""
+    """Rows y (n, D) of one state, with missing entries drawn in the parts that need them."""
     out = y.copy()
     for (part, mine), place in zip(self.each(y, "columns"), self.places, strict=True):
-        if hasattr(part, "complete"):
+        if has(part, "complete"):
             out[:, slice(*place.columns)] = part.complete(rng, mine, phi[slice(*place.phi)])
     return out
 
 
 def estimate(self: Product, y: Array, weight: Array) -> Array:
-    """Of each part from the rows in which its columns are there; NaN if there are none."""
+    """Parameters of each part from the rows in which its columns are present; NaN if there are none."""
     found = []
     for part, mine in self.each(y.reshape(len(y), -1), "columns"):
         there = ~np.isnan(mine).any(1)
@@ -223,16 +239,14 @@ def estimate(self: Product, y: Array, weight: Array) -> Array:
 
 
 def constants_of(self: Product, y: Array) -> Array:
-    """The terms (n,) that the densities of the parts leave out, over the columns that are there."""
+    """Terms (n,) that the densities of the parts leave out, over the columns that are present."""
     terms = [constant(part, mine) for part, mine in self.each(y.reshape(len(y), -1), "columns")]
     return np.asarray(np.sum(terms, axis=0))
 
 
 def heavier(self: Product, phi: Array) -> list[tuple[Any, Array]]:
-    """Products with heavier tails in every part that has some, and parameters (K, P) of them."""
-    options = [
-        part.heavier(mine) if hasattr(part, "heavier") else [(part, mine)] for part, mine in self.each(phi, "phi")
-    ]
+    """Products with heavier tails in every part that names rivals, and parameters (K, P) of them."""
+    options = [rivals(part, mine) or [(part, mine)] for part, mine in self.each(phi, "phi")]
     found = []
     for m in range(max(map(len, options))):
         chosen = [option[min(m, len(option) - 1)] for option in options]
@@ -242,18 +256,18 @@ def heavier(self: Product, phi: Array) -> list[tuple[Any, Array]]:
 
 
 def cdfs(self: Product, y: Array, phi: Array) -> Array:
-    """P(Y_i <= y_i) of each column, (n, D) as the observations y, in a state with parameters phi (P,)."""
+    """P(Y_i <= y_i) of each column (n, D), in a state with parameters phi (P,)."""
     parts = zip(self, self.places, strict=True)
     return np.column_stack([part.cdf(y[:, i], phi[slice(*place.phi)]) for i, (part, place) in enumerate(parts)])
 
 
 def moments(self: Product, phi: Array) -> tuple[Array, Array]:
-    """Means (..., D) and covariances (..., D, D) from parameters (..., P): none between parts."""
+    """Means (..., D) and covariances (..., D, D) from parameters (..., P); covariances between parts are 0."""
     D = self.columns
     mean, covariance = np.zeros((*phi.shape[:-1], D)), np.zeros((*phi.shape[:-1], D, D))
     for (part, own), place in zip(self.each(phi, "phi"), self.places, strict=True):
         mine = slice(*place.columns)
-        if hasattr(part, "moments"):
+        if has(part, "moments"):
             mean[..., mine], covariance[..., mine, mine] = part.moments(own)
         else:
             mean[..., mine] = own[..., :1]
@@ -270,9 +284,9 @@ OPTIONAL: dict[str, Callable[..., Any]] = {
 # ---------------------------------------------------------------- compiled functions, for each list of kinds of parts
 @functools.cache
 def sized(kinds: tuple[type, ...], places: tuple[Place, ...], able: tuple[str, ...]) -> Any:
-    """The class of products of so placed families of these classes; kernels unroll over parts.
+    """Class of products of families of these classes, at these places; kernels unroll over the parts.
 
-    The parts are the fields of an instance, so that their settings are arguments of kernels and not part of them.
+    The parts are the fields of an instance, so that their settings are arguments of kernels rather than compiled in.
     """
     D = places[-1].columns[1]
     space = {"columns": D, "places": places, "_fields": tuple(f"part{i}" for i in range(len(kinds)))}
@@ -280,7 +294,7 @@ def sized(kinds: tuple[type, ...], places: tuple[Place, ...], able: tuple[str, .
     cls: Any = type(f"Product({', '.join(kind.__name__ for kind in kinds)})", (Product,), space)
     links = Links(no_values, nothing, no_values, no_values, no_scores)
     for i, (kind, place) in reversed(list(enumerate(zip(kinds, places, strict=True)))):
-        links = linked(i, place, D == 1, bool(getattr(kind, "accepts_partial_rows", False)), links)
+        links = linked(i, place, D == 1, bool(hook(kind, "accepts_partial_rows")), links)
     attached: list[tuple[Any, Any]] = [(prepare, links.prepare), (log_density, links.log_density), (score, links.score)]
     attached += [(statistics, links.statistics)] if "statistics" in able else []
     attached += [(complete_score, links.complete_score)] if "complete_score" in able else []
@@ -290,7 +304,7 @@ def sized(kinds: tuple[type, ...], places: tuple[Place, ...], able: tuple[str, .
 
 
 class Links(NamedTuple):
-    """The functions of a part and of all parts after it."""
+    """Functions of a part and of all parts after it."""
 
     prepare: Any
     log_density: Any
@@ -315,10 +329,10 @@ def no_scores(family: Any, count: Any, sums: Any, hat: Any, c: Any) -> Any:
 
 
 def linked(i: int, place: Place, alone: bool, accepts_partial_rows: bool, after: Links) -> Links:
-    """Functions of part ``i`` and of those ``after`` it.
+    """Functions of part ``i`` and of all parts ``after`` it.
 
-    Slices of tuples are those of constants: numba knows the lengths.  ``alone``: y is one value and no tuple;
-    ``accepts_partial_rows``: the part does with some of its columns.
+    Tuples are sliced by constants, so that numba knows the lengths.  If the part is ``alone``, y is a single value
+    instead of a tuple.
     """
     (first, last), (low, high), (begin, end), (start, stop) = place
     width = last - first
@@ -327,24 +341,7 @@ def linked(i: int, place: Place, alone: bool, accepts_partial_rows: bool, after:
     marks = tuple_of(stop - start - 1, lambda n, there, values: np.where(there, values[n], 0.0))
 
     mine: Any = inner((lambda y: y) if alone else (lambda y: y[first]) if width == 1 else (lambda y: y[first:last]))
-
-    def one(y: Any) -> Any:
-        return y == y
-
-    def any_of(y: Any) -> Any:
-        there = y[0] == y[0]
-        for j in range(1, width):
-            there = there | (y[j] == y[j])
-        return there
-
-    def all_of(y: Any) -> Any:
-        there = y[0] == y[0]
-        for j in range(1, width):
-            there = there & (y[j] == y[j])
-        return there
-
-    seen = inner(one if width == 1 else any_of if accepts_partial_rows else all_of)
-
+    seen = mask(width, accepts_partial_rows)
     prepared, scored = (tuple_of(count, lambda n, values: values[n]) for count in (end - begin, high - low))
 
     @inner
@@ -374,3 +371,24 @@ def linked(i: int, place: Place, alone: bool, accepts_partial_rows: bool, after:
         return scored(own) + later_complete(family, count, sums, hat, c)
 
     return Links(constants, density, all_slopes, all_statistics, complete)
+
+
+def mask(width: int, accepts_partial_rows: bool) -> Any:
+    """Function of an observation of a part of ``width`` columns: whether the part uses it."""
+
+    def one(y: Any) -> Any:
+        return y == y
+
+    def any_of(y: Any) -> Any:
+        there = y[0] == y[0]
+        for j in range(1, width):
+            there = there | (y[j] == y[j])
+        return there
+
+    def all_of(y: Any) -> Any:
+        there = y[0] == y[0]
+        for j in range(1, width):
+            there = there & (y[j] == y[j])
+        return there
+
+    return inner(one if width == 1 else any_of if accepts_partial_rows else all_of)

@@ -1,4 +1,4 @@
-"""Student's t: Gaussian observations with outliers."""
+"""Student's t observations: like Gaussian ones, but with outliers."""
 
 import math
 from typing import Any, NamedTuple
@@ -10,11 +10,14 @@ from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import REALS, Domain
 from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
 from rarehmm.engine.dispatch import compiled
-from rarehmm.model.priors import best_mean, best_variance, location, mean_and_variance, squared_scale
+from rarehmm.model.conjugate import best_mean_and_variance, mean_and_variance
+from rarehmm.model.default_priors import location, squared_scale
 
 
 class StudentT(NamedTuple):
-    r"""Heavy tails with known degrees of freedom :math:`\nu`, location :math:`\mu_k`, squared scale :math:`\sigma_k^2`.
+    r"""Student's t distribution with given degrees of freedom :math:`\nu`.
+
+    The parameters of a state are its location :math:`\mu_k` and squared scale :math:`\sigma_k^2`.
 
     .. math:: p(y \mid \mu_k, \sigma_k^2) \propto \sigma_k^{-1} (1 + (y-\mu_k)^2 / \nu\sigma_k^2)^{-(\nu+1)/2}
     """
@@ -44,24 +47,19 @@ class StudentT(NamedTuple):
         return np.asarray(stdtr(self.nu, (y - phi[0]) / math.sqrt(phi[1])))
 
     def heavier(self, phi: Array) -> list[tuple[Any, Array]]:
-        """Families with heavier tails, and parameters (K, P) of them."""
+        """Half and a quarter of the degrees of freedom."""
         return [(StudentT(nu), phi) for nu in (self.nu / 4, self.nu / 2)]
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
-        """M-step, mean first, then scale given it; a state without observations or prior stays."""
+        """M-step of the mean, then of the scale given that mean."""
         weight, first, second = sums.T  # expected precision weights u, u z, u z^2
-        mean = best_mean(first + weight * phi[:, 0], weight, phi[:, 1], priors[0])
-        mean = np.where(np.isfinite(mean), mean, phi[:, 0])
-        shift = mean - phi[:, 0]
-        squares = second - 2 * shift * first + shift**2 * weight
-        s2 = best_variance(squares, counts, priors[1])
-        return np.column_stack([mean, np.where(np.isfinite(s2) & (s2 > 0), s2, phi[:, 1])])
+        return best_mean_and_variance(phi, counts, (weight, first, second), priors)
 
     def check(self) -> None:
         if not isinstance(self.nu, float | int) or not 0 < self.nu <= 1e6:
             raise ValueError(
                 f"nu is {self.nu!r}; the degrees of freedom must lie between 0 and 1e6, such as StudentT(5). "
-                "Beyond, use Gaussian()."
+                "For larger values use Gaussian()."
             )
 
 

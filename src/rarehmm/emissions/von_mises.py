@@ -1,4 +1,4 @@
-"""Directions."""
+"""Directions: angles in radians."""
 
 import math
 from typing import Any, NamedTuple
@@ -10,17 +10,19 @@ from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import ANGLES, Domain
 from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
 from rarehmm.engine.dispatch import compiled, inner
-from rarehmm.model.priors import best_natural, concentration
+from rarehmm.model.conjugate import best_natural
+from rarehmm.model.default_priors import concentration
 
 
 class VonMises(NamedTuple):
-    r"""Angles around a direction :math:`\mu_k` with concentration :math:`\kappa_k`, by the vector of both,
-    :math:`(a_k, b_k) = \kappa_k (\cos \mu_k, \sin \mu_k)`.
+    r"""Von Mises distribution of angles around a direction :math:`\mu_k` with concentration :math:`\kappa_k`.
+
+    Its parameters are the vector :math:`(a_k, b_k) = \kappa_k (\cos \mu_k, \sin \mu_k)`.
 
     .. math:: p(y \mid a_k, b_k) = e^{a_k \cos y + b_k \sin y} / 2 \pi I_0(\kappa_k), \quad -\pi \le y \le \pi
 
-    Unlike a direction, which is the same one a turn further on and none at all where :math:`\kappa_k = 0`, the vector
-    is another one for each law, and no angle is a special one.  ``polar`` has direction and concentration.
+    A direction is defined only up to whole turns, and not at all where :math:`\kappa_k = 0`; the vector is unique for
+    each distribution, and treats all angles alike.  ``polar`` converts to direction and concentration.
     """
 
     @property
@@ -32,7 +34,18 @@ class VonMises(NamedTuple):
         return ANGLES
 
     def polar(self, phi: Array) -> tuple[Array, Array]:
-        """Directions (...,) and concentrations (...,) of parameters (..., 2)."""
+        """Directions and concentrations.
+
+        Parameters
+        ----------
+        phi
+            Parameters of states, (..., 2).
+
+        Returns
+        -------
+        direction, concentration
+            Arrays (...,); directions in radians from -pi to pi.
+        """
         return np.arctan2(phi[..., 1], phi[..., 0]), np.hypot(phi[..., 0], phi[..., 1])
 
     def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array:
@@ -40,31 +53,33 @@ class VonMises(NamedTuple):
         return np.asarray(rng.vonmises(direction[states], kappa[states]))
 
     def estimate(self, y: Array, weight: Array) -> Array:
-        """From the weighted mean of the unit vectors of the angles of one state."""
+        """From the weighted mean of the unit vectors in the directions of one state."""
         return nearly(np.average([np.cos(y), np.sin(y)], axis=1, weights=weight))
 
     def cdf(self, y: Array, phi: Array) -> Array:
-        """P(Y <= y), from -pi on, in a state with parameters phi (P,)."""
+        """P(-pi <= Y <= y) in a state with parameters phi (P,)."""
         direction, kappa = self.polar(phi)
-        from scipy.stats import vonmises  # it takes a third of a second to import
+        from scipy.stats import vonmises  # the import takes a third of a second
 
         return np.asarray(vonmises.cdf(y - direction, kappa) - vonmises.cdf(-math.pi - direction, kappa))
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
-        """M-step."""
+        """M-step of the vector, by Newton steps."""
         start = nearly(sums / np.maximum(counts, 1e-300)[:, None])
         return best_natural(start, counts, sums, moments, priors)
 
 
 def nearly(mean: Array) -> Array:
-    r"""Parameters (..., 2) for which cosine and sine have about these means: :math:`\kappa = R (2 - R^2) / (1 - R^2)`,
-    at most a million (Banerjee et al. 2005)."""
+    r"""Parameters (..., 2) for which cosine and sine have approximately these means.
+
+    :math:`\kappa = R (2 - R^2) / (1 - R^2)`, at most a million (Banerjee et al. 2005).
+    """
     square = (mean**2).sum(-1, keepdims=True)
     return np.asarray(mean * (2 - square) / np.maximum(1 - square, 1e-6))
 
 
 def moments(phi: Array) -> tuple[Array, Array]:
-    """Mean (K, 2) and covariance (K, 2, 2) of cosine and sine."""
+    """Means (K, 2) and covariances (K, 2, 2) of cosine and sine."""
     kappa = np.maximum(np.hypot(*phi.T), 1e-8)[:, None]
     unit, length = phi / kappa, i1e(kappa) / i0e(kappa)
     across = length / kappa
@@ -75,7 +90,7 @@ def moments(phi: Array) -> tuple[Array, Array]:
 
 @inner
 def bessel(x: float) -> tuple[float, float]:
-    r""":math:`\log I_0(x)` and :math:`I_1(x) / x I_0(x)`, by the series in x, or in 1/x from 50 on."""
+    r"""Values of :math:`\log I_0(x)` and :math:`I_1(x) / x I_0(x)`, from series in x, or in 1/x from x = 50."""
     zero, one, a, b = 1.0, 1.0, 1.0, 1.0
     if x < 50.0:
         for k in range(1, 100):

@@ -1,4 +1,4 @@
-"""Poisson counts with too many zeros."""
+"""Poisson counts with additional zeros."""
 
 import math
 from typing import Any, NamedTuple
@@ -10,16 +10,20 @@ from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import COUNTS, Domain
 from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
 from rarehmm.engine.dispatch import compiled
-from rarehmm.model.priors import Normal, best_log_odds, best_rate, rate
+from rarehmm.model.conjugate import best_log_odds, best_rate, positive_or
+from rarehmm.model.default_priors import rate
+from rarehmm.model.priors import Normal
 
 
 class ZeroInflatedPoisson(NamedTuple):
-    r"""Nothing with probability :math:`\pi_k = e^{\eta_k} / (1 + e^{\eta_k})`, else a Poisson count of rate
-    :math:`\lambda_k`.
+    r"""Poisson distribution with additional zeros.
+
+    An observation is zero with probability :math:`\pi_k = e^{\eta_k} / (1 + e^{\eta_k})`, and otherwise a Poisson count
+    of rate :math:`\lambda_k`.
 
     .. math:: p(y \mid \lambda_k, \eta_k) = \pi_k 1_{y = 0} + (1 - \pi_k) \lambda_k^y e^{-\lambda_k} / y!
 
-    The :math:`y!` lives in ``constant``; :math:`\eta` is the parameter ``zero_log_odds``.
+    The :math:`y!` is left to ``constant``; :math:`\eta` is the parameter ``zero_log_odds``.
     """
 
     @property
@@ -41,8 +45,8 @@ class ZeroInflatedPoisson(NamedTuple):
         return np.asarray(-gammaln(y + 1.0))
 
     def estimate(self, y: Array, weight: Array) -> Array:
-        r"""By the weighted mean m and variance v of one state: :math:`\lambda = m + v / m - 1`, :math:`\pi = 1 - m /
-        \lambda`, between 1 % and 99 %."""
+        r"""From the weighted mean m and variance v of one state: :math:`\lambda = m + v / m - 1` and
+        :math:`\pi = 1 - m / \lambda`, between 1 % and 99 %."""
         mean = np.average(y, weights=weight)
         spread = np.average((y - mean) ** 2, weights=weight) / mean if mean > 0 else 0.0
         lam = mean + max(spread - 1, 0.0)
@@ -53,11 +57,11 @@ class ZeroInflatedPoisson(NamedTuple):
         return np.where(y < 0, 0.0, expit(phi[1]) + expit(-phi[1]) * pdtr(np.maximum(y, 0.0), phi[0]))
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
-        """M-step, given how many zeros are expected to be no Poisson count."""
+        """M-step, given the expected number of zeros that are not Poisson counts."""
         zeros, total = sums.T
         lam = best_rate(total, counts - zeros, priors[0])
         odds = best_log_odds(np.column_stack([counts - zeros, zeros]), priors[1:])
-        return np.column_stack([np.where(np.isfinite(lam) & (lam > 0), lam, phi[:, 0]), odds])
+        return np.column_stack([positive_or(phi[:, 0], lam), odds])
 
 
 @compiled(prepare, ZeroInflatedPoisson)
@@ -83,7 +87,7 @@ def _(family: ZeroInflatedPoisson, y: Any, c: Any) -> Any:
 
 @compiled(statistics, ZeroInflatedPoisson)
 def _(family: ZeroInflatedPoisson, y: Any, c: Any) -> Any:
-    return np.where(y == 0.0, c[5], 0.0), y  # probability that it is no Poisson count, given y
+    return np.where(y == 0.0, c[5], 0.0), y  # first: the probability, given y, that it is not a Poisson count
 
 
 @compiled(complete_score, ZeroInflatedPoisson)

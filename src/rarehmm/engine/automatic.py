@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 from scipy import special
 
-from rarehmm.engine.contracts.family import log_density, prepare, score
+from rarehmm.engine.contracts.family import hook, log_density, prepare, score
 from rarehmm.engine.dispatch import compiled, inner
 from rarehmm.engine.lanes import lanewise
 from rarehmm.engine.special import log_minus_digamma
@@ -432,7 +432,7 @@ class Stand:
 def source_of(cls: Any, function: Callable[..., Any]) -> str:
     """Source of prepare, log_density and score of a family with this log density."""
     _, _, *names = inspect.signature(function).parameters
-    columns = getattr(cls, "columns", 1)
+    columns = hook(cls, "columns")
     trace = Trace()
     phi = [trace.make("state", f"phi[{i}]") for i in range(len(names))]
     rows = [trace.make("row", "y" if columns == 1 else f"y[{d}]") for d in range(columns)]

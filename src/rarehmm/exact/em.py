@@ -13,6 +13,7 @@ import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
 from rarehmm.common.arrays import Array
+from rarehmm.engine.contracts.family import has
 from rarehmm.exact.block_sample import Observations, objective_of, rows_in
 from rarehmm.exact.passes import Expectations, expectations, log_posterior
 from rarehmm.model.coordinates import SMALLEST, AdditiveLogRatio
@@ -31,7 +32,7 @@ class Climb(NamedTuple):
 
 def has_m_step(model: Model) -> bool:
     """Whether the family maximises its part in closed form (else modes are found by gradients)."""
-    return hasattr(model.family, "maximise")
+    return has(model.family, "maximise")
 
 
 def m_step(model: Model, parameters: Parameters, found: Expectations) -> Parameters:

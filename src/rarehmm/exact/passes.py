@@ -18,7 +18,7 @@ import numpy.typing as npt
 from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.common.checks import check_threads
 from rarehmm.data.series import Series
-from rarehmm.engine.contracts.family import Family, columns, constant, prepare, score, statistics, there
+from rarehmm.engine.contracts.family import Family, columns, constant, has, prepare, score, statistics, there
 from rarehmm.engine.dispatch import explained
 from rarehmm.engine.kernels.full_pass import Layout, Seams, Task, sweep
 from rarehmm.engine.kernels.messages import Group, Point, group, split_sums, zeros
@@ -207,7 +207,7 @@ def begins(series: Series, low: int, high: int) -> BoolArray:
 
 def constant_total(model: Model, series: Observations) -> float:
     """Sum of the terms that the family's ``log_density`` leaves out; remembered by the series."""
-    if not hasattr(model.family, "constant"):
+    if not has(model.family, "constant"):
         return 0.0
     series = rows_in(series)
     return series.remember(
@@ -227,7 +227,7 @@ class Constants:
 
 def add_constants(model: Model, series: Series, predictive: Array) -> None:
     """Add what the family's ``log_density`` leaves out to predictive log densities (T,)."""
-    if hasattr(model.family, "constant"):
+    if has(model.family, "constant"):
         for first, y in series.strides():
             predictive[first : first + len(y)] += constant(model.family, y)
 

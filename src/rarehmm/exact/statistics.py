@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from rarehmm.common.arrays import Array
-from rarehmm.engine.contracts.family import Family, columns, complete_score, prepare, statistics
+from rarehmm.engine.contracts.family import Family, columns, complete_score, hook, prepare, statistics
 from rarehmm.engine.dispatch import provides
 from rarehmm.model.model import Model
 
@@ -18,7 +18,7 @@ def n_statistics(family: Family) -> int:
 
 def n_summed(family: Family) -> int:
     """How many statistics kernels sum that want nothing but scores: those of wide families."""
-    return n_statistics(family) if getattr(family, "wide", False) else 0
+    return n_statistics(family) if hook(family, "wide") else 0
 
 
 def kept_of(model: Model, theta: Array, found: Any) -> Array:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.data.series import Series
 from rarehmm.data.summaries import Summary
-from rarehmm.engine.contracts.family import Family, Prior, check_family, domains
+from rarehmm.engine.contracts.family import Family, Prior, check_family, domains, has
 from rarehmm.engine.kernels.gradient import assembly, gradients_from_expectations, prior_gradient
 from rarehmm.model.coordinates import HUGE, AdditiveLogRatio, Coordinates
 from rarehmm.model.fixed import FixedValues, fixed_values
@@ -202,7 +202,7 @@ class Model:
             if given not in names:
                 close = difflib.get_close_matches(given, names, 1)
                 hint = f" Did you mean {close[0]!r}?" if close else ""
-                if hasattr(self.family, "phi_of"):
+                if has(self.family, "phi_of"):
                     hint = " From means and covariances: model.natural(family.phi_of(means, covariances), transition)."
                 raise ValueError(f"{self.name} has no parameter {given!r}; it has {', '.join(names)}.{hint}")
         phi = np.empty((K, len(names)))

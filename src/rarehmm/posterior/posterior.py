@@ -15,6 +15,7 @@ from rarehmm.data.sources.checks import said
 from rarehmm.emissions import families
 from rarehmm.emissions._sized import Sized
 from rarehmm.emissions.product import Product
+from rarehmm.engine.contracts.family import has
 from rarehmm.model import priors as all_priors
 from rarehmm.model.model import Model, Parameters, Priors
 from rarehmm.model.stationary import stationary
@@ -260,7 +261,7 @@ def as_list(values: Array) -> list[Any]:
 
 def described(thing: Any) -> list[Any]:
     """A family or a prior as data: the name of its class, and its settings; a part of a family as [label, part]."""
-    if hasattr(thing, "settings"):
+    if has(thing, "settings"):
         name, settings = thing.settings
         return [name, *([s[0], described(s[1])] if isinstance(s, tuple) else s for s in settings)]
     return [type(thing).__name__, *(float(v) if isinstance(v, float | np.floating) else v for v in thing)]

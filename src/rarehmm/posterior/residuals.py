@@ -13,7 +13,7 @@ from scipy.special import ndtri
 
 from rarehmm.common.arrays import Array
 from rarehmm.data.series import Series
-from rarehmm.engine.contracts.family import domains
+from rarehmm.engine.contracts.family import domains, has
 from rarehmm.exact.passes import filter_states
 from rarehmm.model.model import Model, Parameters
 from rarehmm.sampling.diagnostics import Check, rows
@@ -24,7 +24,7 @@ BLOCKS = 20
 
 def has_residuals(family: Any) -> bool:
     """Whether a family has the distribution functions that they need."""
-    return hasattr(family, "cdf") or hasattr(family, "cdfs")
+    return has(family, "cdf") or has(family, "cdfs")
 
 
 def pseudo_residuals(
@@ -53,7 +53,7 @@ def pseudo_residuals(
 
 def distributions(family: Any, y: Array, phi: Array) -> Array:
     """P(Y <= y) of each column, (n, D), in a state with parameters phi (P,)."""
-    return np.asarray(family.cdfs(y, phi) if hasattr(family, "cdfs") else family.cdf(y[:, 0], phi)[:, None])
+    return np.asarray(family.cdfs(y, phi) if has(family, "cdfs") else family.cdf(y[:, 0], phi)[:, None])
 
 
 def check_residuals(residuals: Array, bounds: Any) -> list[Check]:

@@ -8,7 +8,7 @@ import numpy as np
 from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.common.checks import warn_interrupted
 from rarehmm.data.series import Series
-from rarehmm.engine.contracts.family import prepare, statistics, there
+from rarehmm.engine.contracts.family import has, hook, prepare, statistics, there
 from rarehmm.engine.kernels.sequential import draw_path_back
 from rarehmm.exact.em import rows
 from rarehmm.exact.passes import begins, filter_states
@@ -102,7 +102,7 @@ def state_statistics(
         x = np.where(there(family, y), path[first : first + len(y)], -1)
         for k, c in enumerate(constants):
             mine = y[x == k]
-            value = tuple((family.complete(rng, mine, phi[k]) if hasattr(family, "complete") else mine).T)
+            value = tuple(hook(family, "complete")(rng, mine, phi[k]).T)
             counts[k] += len(value[0])
             found = statistics(model.family, value if len(value) > 1 else value[0], c)
             sums.append([np.broadcast_to(s, len(value[0])).sum() for s in found])
@@ -143,7 +143,7 @@ def coordinates(rng: np.random.Generator, model: Model, parameters: Parameters) 
 
 def check_conjugate(model: Model) -> None:
     """Refuse a model whose parameters have no conjugate law given the states."""
-    if not hasattr(model.family, "conditional"):
+    if not has(model.family, "conditional"):
         raise TypeError(
             f"{model.name} has no 'conditional', which draws its parameters given the states, and Gibbs sampling "
             "needs it (see rarehmm.emissions). Use langevin, or another family."

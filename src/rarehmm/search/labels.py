@@ -9,7 +9,7 @@ from scipy.cluster.vq import kmeans2, vq
 
 from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.data.series import Series
-from rarehmm.engine.contracts.family import Prior, columns, log_density, prepare, score
+from rarehmm.engine.contracts.family import Prior, columns, has, log_density, prepare, score
 from rarehmm.exact.em import descend
 from rarehmm.exact.passes import decode
 from rarehmm.model.model import Model, Parameters, check_labels, check_spreads, no_priors
@@ -169,7 +169,7 @@ def from_labels(model: Model, series: Series, labels: IntArray) -> Parameters:
 def estimated(model: Model, rows: Array) -> Array:
     """Parameters (P,) of one state from its observations (n, D): by the family's rule, or the mode under the priors."""
     family: Any = model.family
-    if hasattr(family, "estimate"):
+    if has(family, "estimate"):
         return np.asarray(family.estimate(rows[:, 0] if columns(family) == 1 else rows, np.ones(len(rows))))
     some = rows[:: -(-len(rows) // SOME)]
     y: Any = some[:, 0] if columns(family) == 1 else tuple(some.T)

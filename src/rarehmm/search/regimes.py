@@ -13,6 +13,7 @@ import numpy as np
 from rarehmm.common.arrays import Array
 from rarehmm.data.pieces import pieces, sample
 from rarehmm.data.series import Series
+from rarehmm.emissions import rivals
 from rarehmm.exact.block_sample import Observations, rows_in
 from rarehmm.exact.em import rows
 from rarehmm.exact.passes import expectations, log_likelihood, smooth
@@ -156,8 +157,7 @@ def held_up(model: Model, full: "Fit", series: Series, k: int, threads: int | No
     if not needed and gamma @ gamma / count < CRISP and full.parameters.transition[k, k] < 0.1 + 2 * count / n:
         message = "its observations neither stand apart nor follow each other: the tail of other states"
         return Judgement("tail", message, -1.0, *rest)
-    heavier = model.family.heavier(best.parameters.phi) if hasattr(model.family, "heavier") and not needed else ()
-    for family, phi in heavier:
+    for family, phi in () if needed else rivals(model.family, best.parameters.phi):
         other = replace(fewer, family=family, priors=default_priors(family, K - 1, series))
         tail = fitted(other, series, other.natural(phi, best.parameters.transition), threads)
         if full.value - tail.value < price:

@@ -1,48 +1,36 @@
-"""DOOR: what a family of emission densities must bring, and what it gets for nothing.
+"""The contract of an emission family: what it must provide, what it may provide, and what it gets for free.
 
-A family is one file here (or one of yours, anywhere): a ``NamedTuple`` class of its settings with
+A family is a ``NamedTuple`` class in a file of ``rarehmm/emissions``, or anywhere in a user's own code.  Its fields are
+its settings; no base class is needed.  It must have
 
-* ``parameters``: the parameters of one state, as ``Parameter`` (name, support, default prior);
-* ``domain``: what its observations may be, ``REALS``, ``POSITIVE``, ``COUNTS`` or a ``Domain`` of its own (one for all
-  columns, or one a column);
-* ``columns``: how many columns it reads (default 1; then ``y`` is one value, else a tuple of columns);
-* ``draw(rng, states, phi)``: observations (T,) or (T, D) given states (T,) and parameters phi (K, P);
-* ``constant(y)``, only if ``log_density`` leaves out terms free of phi: their value for each row of ``y``;
+* ``parameters``: the parameters of one state, as a tuple of ``Parameter`` (name, support, default prior);
+* ``domain``: the values its observations may take: ``REALS``, ``POSITIVE``, ``COUNTS``, ``ANGLES`` or another
+  ``Domain``, either one for all columns or a tuple with one for each;
+* ``draw(rng, states, phi)``: observations (T,) or (T, D) given states (T,) and parameters ``phi`` (K, P);
 
-and small functions attached with ``@compiled``, in ordinary NumPy on ``y``, which run on floats, on arrays and, inside
-kernels, on lanes of 16 doubles:
+and three functions, attached with ``@compiled``:
 
-* ``prepare(family, phi)``: constants of one state, once per theta (logarithms, divisions);
-* ``log_density(family, y, c)``, ``c`` what ``prepare`` returned, or arrays of that, for many points at once;
-* ``score(family, y, c)``: its derivatives in phi, a tuple;
-* ``statistics(family, y, c)``, if the family has an M-step: what that needs the expectations of, a tuple; then also
-  a method ``maximise(phi, counts, sums, priors)``: parameters (K, P) that raise the expected log posterior, given
-  the old ones, the expected counts (K,) and sums of the statistics (K, Q), and the prior of each parameter;
-* ``conditional(rng, phi, counts, sums, priors)``, for Gibbs sampling, with the same arguments: a draw of the
-  parameters (K, P) given which observations belong to which state;
-* ``complete_score(family, count, sums, hat, c)``, if there are statistics: the score of a state in terms of their sums
-  (n or expected n of them, taken at other parameters, whose constants are ``hat``): the control variate of chains;
-* ``complete(rng, y, phi)``, for Gibbs sampling with ``accepts_partial_rows`` (below), unless ``statistics`` can do
-  without: rows (n, D) with the missing entries drawn given the others;
-* ``cdf(y, phi)``, for residuals: P(Y <= y) of observations (n,) in a state with parameters phi (P,); of several columns
-  ``cdfs(y, phi)``, that of each column by itself (n, D);
-* ``heavier(phi)``, to tell rare states from tails: families with heavier tails, and parameters of them like phi (K, P);
-* ``suited(summaries)``, a class method, where settings follow from the data: the family for columns with these
-  summaries, when it is asked for by its name;
-* ``estimate(y, weight)``, to start from labels: parameters (P,) of one state from its observations (n,), weighted.
+* ``prepare(family, phi)``: the constants of one state, computed once per parameter vector (logarithms, divisions);
+* ``log_density(family, y, c)``, where ``c`` is what ``prepare`` returned, or arrays of it for many points at once;
+* ``score(family, y, c)``: the derivatives of the log density with respect to ``phi``, as a tuple.
 
-A family of many columns says ``wide = True``: kernels then loop over columns instead of unrolling, so that ``y``, the
-constants (``prepare`` returns an array), statistics and scores are rows in memory that are indexed, not tuples:
-
-* ``add_statistics(family, y, c, weight, room, total)`` adds them to ``total``; for ``statistics`` call it on lists;
-* ``summed_score(family, count, sums, c, out)`` fills in the scores that belong to the sums of statistics.
-
-A family of several columns that can do without some of them says ``accepts_partial_rows = True``: its functions then
-get rows in which some columns, but not all, are missing (NaN), and use the others.  Otherwise such rows count as
-missing.
-
-A missing observation (NaN) never reaches these functions' results.  Coordinates, Jacobians, gradients, priors,
+They are written in ordinary NumPy on ``y`` and run on floats, on arrays and, inside kernels, on lanes of 16 doubles.
+``y`` is one value, or a tuple of columns if the family reads several.  A missing observation (NaN) never affects their
+results.  ``density_of`` derives all three from the log density alone.  Coordinates, Jacobians, gradients, priors,
 decoding and simulation come for free.
+
+``HOOKS`` lists the optional attributes and methods, what each is for, and what happens without it.  A family with an
+M-step (``maximise``) also attaches
+
+* ``statistics(family, y, c)``: a tuple of the statistics whose expectations the M-step needs;
+* ``complete_score(family, count, sums, hat, c)``: the score of a state from the number of its observations and the sums
+  of their statistics, which were taken at the parameters whose constants are ``hat``; the control variate of chains.
+
+A ``wide`` family, for many columns, works on rows in memory that are indexed, instead of on tuples: kernels loop over
+columns rather than unrolling.  Its ``prepare`` returns an array, and it attaches
+
+* ``add_statistics(family, y, c, weight, room, total)``, which adds the weighted statistics to ``total``;
+* ``summed_score(family, count, sums, c, out)``, which writes the scores that belong to the sums of statistics.
 """
 
 from collections.abc import Callable
@@ -58,9 +46,9 @@ from rarehmm.engine.lanes import LANES
 
 
 class Prior(Protocol):
-    """A density of one parameter, on arrays: its logarithm and the slope of that.
+    """Density of one parameter, on arrays: its logarithm, and the slope of the logarithm.
 
-    A chain also needs ``terms``, the slope as coefficients of (1, x, 1/x, 1/x^2); ``slope_by_terms`` is then the slope.
+    Chains also need ``terms``, the slope as coefficients of (1, x, 1/x, 1/x^2); see ``slope_by_terms``.
     """
 
     def log_density(self, x: Array) -> Array: ...
@@ -70,10 +58,19 @@ class Prior(Protocol):
 
 
 class Parameter(NamedTuple):
-    """A parameter of each state.
+    """Parameter of each state.
 
-    ``support`` is ``"real"`` or ``"positive"`` (then its logarithm is sampled); ``prior`` a prior, or a function that
-    makes one from the summary of the column of the data to which the parameter belongs (of each, if several).
+    Attributes
+    ----------
+    name
+        Used in summaries, priors and plots.
+    support
+        ``"real"``, or ``"positive"``, in which case its logarithm is sampled.
+    prior
+        Default prior, or a function that makes one from the ``Summary`` of the parameter's column (one argument for
+        each column, if there are several).
+    column
+        Column of the data to which the parameter belongs, or a tuple of columns.
     """
 
     name: str
@@ -82,13 +79,13 @@ class Parameter(NamedTuple):
     column: int | tuple[int, ...] = 0
 
     def default(self, summaries: tuple[Summary, ...]) -> Prior:
-        """The prior for data with these summaries."""
+        """The default prior for columns with these summaries."""
         own = (self.column,) if isinstance(self.column, int) else self.column
         return self.prior(*(summaries[i] for i in own)) if callable(self.prior) else self.prior
 
 
 class Family(Protocol):
-    """What every family has; the head of this file has the whole contract."""
+    """What every family must have; the docstring of this module has the whole contract."""
 
     @property
     def parameters(self) -> tuple[Parameter, ...]: ...
@@ -97,6 +94,129 @@ class Family(Protocol):
     def draw(self, rng: np.random.Generator, states: IntArray, phi: Array) -> Array: ...
 
 
+# ---------------------------------------------------------------- optional attributes and methods
+class Hook(NamedTuple):
+    """Optional attribute or method of a family.
+
+    ``usage`` shows how it is written, ``meaning`` what it is, ``without`` what happens in a family that lacks it, and
+    ``default`` is used in its place; None if its absence is looked for (``has``).
+    """
+
+    usage: str
+    meaning: str
+    without: str
+    default: Any = None
+
+
+HOOKS: dict[str, Hook] = {
+    "columns": Hook("columns = 2", "number of columns it reads", "one column, and y is a single value", default=1),
+    "accepts_partial_rows": Hook(
+        "accepts_partial_rows = True",
+        "its functions can use rows in which some columns, but not all, are missing (NaN)",
+        "rows with a missing column count as missing",
+        default=False,
+    ),
+    "wide": Hook(
+        "wide = True",
+        "kernels pass rows in memory and loop over columns, instead of passing tuples and unrolling",
+        "kernels unroll over columns, which takes long to compile if there are many",
+        default=False,
+    ),
+    "check": Hook(
+        "check()",
+        "raise an error for settings that make no sense",
+        "settings are taken as they are",
+        default=lambda: None,
+    ),
+    "constant": Hook(
+        "constant(y)",
+        "the terms that log_density leaves out because they do not depend on phi, for each row of y",
+        "log_density has all terms",
+    ),
+    "estimate": Hook(
+        "estimate(y, weight)",
+        "parameters (P,) of one state from its observations (n,) or (n, D) and their weights",
+        "starting values from labels are found by numerical optimisation",
+    ),
+    "maximise": Hook(
+        "maximise(phi, counts, sums, priors)",
+        "M-step: parameters (K, P) that raise the expected log posterior, given the old ones, the expected counts (K,) "
+        "and sums of the statistics (K, Q), and the prior of each parameter",
+        "modes are found by gradients instead of EM, and the control variates of chains are gradients",
+    ),
+    "conditional": Hook(
+        "conditional(rng, phi, counts, sums, priors)",
+        "a draw of the parameters (K, P) given which observations belong to which state; arguments as in maximise",
+        "no Gibbs sampling",
+    ),
+    "complete": Hook(
+        "complete(rng, y, phi)",
+        "rows (n, D) of one state with their missing entries drawn given the others, for Gibbs sampling",
+        "statistics are computed from the rows as they are",
+        default=lambda rng, y, phi: y,
+    ),
+    "cdf": Hook(
+        "cdf(y, phi)",
+        "P(Y <= y) of observations (n,) in a state with parameters phi (P,), for one column",
+        "no residuals (RareHMM.check uses predictive checks alone)",
+    ),
+    "cdfs": Hook(
+        "cdfs(y, phi)",
+        "P(Y_i <= y_i) of each column (n, D) by itself, for several columns",
+        "no residuals (RareHMM.check uses predictive checks alone)",
+    ),
+    "heavier": Hook(
+        "heavier(phi)",
+        "rivals with heavier tails: a list of pairs of a family and parameters of it that resemble phi (K, P); the "
+        'library\'s own families may be given by name and settings, ("student_t", {"nu": 4.0})',
+        "rare states are not compared with heavier tails",
+        default=lambda phi: [],
+    ),
+    "suited": Hook(
+        "suited(summaries)",
+        "class method: the family whose settings suit columns with these summaries, when it is asked for by name",
+        "asked for by name, it has its default settings",
+    ),
+    "levels": Hook(
+        "levels",
+        "indices of the parameters that are the levels of the columns (RareHMM.means_)",
+        "the first parameters are the levels, one for each column",
+    ),
+    "moments": Hook(
+        "moments(phi)",
+        "means (..., D) and covariances (..., D, D) of states with parameters (..., P)",
+        "RareHMM.covars_ needs a parameter called variance",
+    ),
+    "phi_of": Hook(
+        "phi_of(mean, covariance)",
+        "parameters (..., P) of states with these means and covariances",
+        "parameters are given by name",
+    ),
+    "settings": Hook(
+        "settings",
+        "a class name and arguments, from which a saved posterior makes the family again",
+        "the name of its class and its fields are saved",
+    ),
+}
+
+
+def hook(family: Any, name: str) -> Any:
+    """An optional attribute or method of a family or of its class, or the default that ``HOOKS`` gives it."""
+    return getattr(family, name, HOOKS[name].default)
+
+
+def has(family: Any, name: str) -> bool:
+    """Whether a family has the optional attribute or method ``name`` of ``HOOKS``."""
+    assert name in HOOKS, name
+    return hasattr(family, name)
+
+
+def columns(family: Any) -> int:
+    """Number of columns that a family, or its class, reads."""
+    return int(hook(family, "columns"))
+
+
+# ---------------------------------------------------------------- compiled functions
 @generic
 def prepare(family: Any, phi: Any) -> Any:
     """Constants of one state, a tuple of floats, from its parameters ``phi`` (P,)."""
@@ -105,72 +225,75 @@ def prepare(family: Any, phi: Any) -> Any:
 
 @generic
 def log_density(family: Any, y: Any, c: Any) -> Any:
-    """log p(y | phi) with ``c = prepare(family, phi)``; terms free of phi may be left to ``constant``."""
+    """log p(y | phi) with ``c = prepare(family, phi)``; terms that do not depend on phi may be left to ``constant``."""
     raise TypeError(f"{type(family).__name__} has no log_density: attach one with @compiled(log_density, ...)")
 
 
 @generic
 def score(family: Any, y: Any, c: Any) -> Any:
-    """Derivatives of the log density in phi, a tuple of P."""
+    """Derivatives of the log density with respect to phi, a tuple of length P."""
     raise TypeError(f"{type(family).__name__} has no score: attach one with @compiled(score, ...)")
 
 
 @generic
 def complete_score(family: Any, count: Any, sums: Any, hat: Any, c: Any) -> Any:
-    """Score of a state, a tuple of P, from the count and the sums of statistics of observations that are known to be
-    its own; the statistics were taken at ``hat``, what ``prepare`` returned there.  None by default."""
+    """Score of a state, a tuple of length P, from the count and the sums of statistics of its observations.
+
+    ``hat`` are the constants at which the statistics were taken.  Empty by default.
+    """
     return ()
 
 
 @generic
 def statistics(family: Any, y: Any, c: Any) -> Any:
-    """What the M-step needs the expectations of, a tuple, centred at ``c`` against cancellation; none by default."""
+    """Statistics whose expectations the M-step needs, a tuple; empty by default.
+
+    Centre them at ``c``, since sums of large numbers cancel.
+    """
     return ()
 
 
 @generic
 def add_statistics(family: Any, y: Any, c: Any, weight: Any, room: Any, total: Any) -> Any:
-    """Of a wide family: ``total[q]`` += ``weight`` times statistic q, with ``room`` for a value each parameter."""
+    """For wide families: add ``weight`` times statistic q to ``total[q]``; ``room`` is scratch space for P values."""
     raise TypeError(f"{type(family).__name__} has no add_statistics: attach one with @compiled(add_statistics, ...)")
 
 
 @generic
 def summed_score(family: Any, count: Any, sums: Any, c: Any, out: Any) -> Any:
-    """Of a wide family: the scores ``out[i]`` from count and sums of statistics that were taken at ``c``."""
+    """For wide families: write the scores ``out[i]`` from the count and the sums of statistics taken at ``c``."""
     raise TypeError(f"{type(family).__name__} has no summed_score: attach one with @compiled(summed_score, ...)")
 
 
-def columns(family: Family) -> int:
-    """How many columns of the data a family reads."""
-    return int(getattr(family, "columns", 1))
-
-
+# ---------------------------------------------------------------- what the rest of the library asks of a family
 def domains(family: Family) -> tuple[Domain, ...]:
-    """What each column may hold."""
+    """Domain of each column."""
     one = family.domain
     return (one,) * columns(family) if isinstance(one, Domain) else tuple(one)
 
 
 def there(family: Family, y: Array) -> BoolArray:
-    """Which rows of ``y`` (n, D) a family learns from: those without a missing column or, if it accepts partial rows,
-    with at least one that is not missing."""
+    """Mask (n,) of the rows of ``y`` (n, D) that a family uses.
+
+    These are the rows without missing columns or, if it accepts partial rows, with at least one that is not missing.
+    """
     gone = np.isnan(y)
-    return np.asarray(~(gone.all(1) if getattr(family, "accepts_partial_rows", False) else gone.any(1)))
+    return np.asarray(~(gone.all(1) if hook(family, "accepts_partial_rows") else gone.any(1)))
 
 
 def constant(family: Family, y: Array) -> Array:
-    """The terms (n,) that ``log_density`` leaves out for the rows ``y`` (n, D); 0 where missing."""
-    if not hasattr(family, "constant"):
+    """Terms (n,) that ``log_density`` leaves out for the rows ``y`` (n, D); 0 where missing."""
+    if not has(family, "constant"):
         return np.zeros(len(y))
-    terms = np.asarray(family.constant(y[:, 0] if columns(family) == 1 else y), dtype=float)
+    terms = np.asarray(hook(family, "constant")(y[:, 0] if columns(family) == 1 else y), dtype=float)
     return np.where(there(family, y), terms, 0.0)
 
 
 def check_family(family: Family) -> None:
-    """Refuse a family whose functions do not fit the contract, in words about the family and not about a compiler.
+    """Refuse a family whose functions do not fit the contract.
 
-    The functions are run on arrays as they will be run on lanes, so that a branch on ``y``, a function of ``math`` or
-    a wrong index shows here.
+    The functions are run on arrays as they will be run on lanes, so that a branch on ``y``, a function of ``math`` or a
+    wrong index is found here, and reported in terms of the family rather than of the compiler.
     """
     name = type(family).__name__
     if isinstance(family, type):
@@ -178,21 +301,22 @@ def check_family(family: Family) -> None:
     for attribute in ("parameters", "domain", "draw"):
         if not hasattr(family, attribute):
             raise TypeError(f"{name} has no {attribute!r}; see the contract in rarehmm.emissions.")
-    if hasattr(family, "check"):
-        family.check()
+    hook(family, "check")()
     for p in family.parameters:
         if p.support not in ("real", "positive"):
             raise ValueError(f"{name}: the support of {p.name!r} is {p.support!r}; it must be 'real' or 'positive'.")
     phi = np.array([0.5 if p.support == "real" else 1.5 for p in family.parameters])
     y: Any = np.arange(1.0, LANES + 1)
     y = y if columns(family) == 1 else (y,) * columns(family)
-    c, wide = _tried(name, prepare, family, phi), getattr(family, "wide", False)
+    c, wide = _tried(name, prepare, family, phi), hook(family, "wide")
     if not isinstance(c, np.ndarray if wide else tuple) or not all(np.ndim(v) == 0 for v in c):
         kind = "an array" if wide else "a tuple of floats"
         raise TypeError(f"{name}: prepare must return {kind}, not {c!r}.")
     density = _tried(name, log_density, family, y, c)
     if np.shape(density) != (LANES,):
-        raise TypeError(f"{name}: log_density of {LANES} observations has shape {np.shape(density)}.")
+        raise TypeError(
+            f"{name}: log_density of {LANES} observations has shape {np.shape(density)}; ({LANES},) is needed."
+        )
     slopes = _tried(name, score, family, y, c)
     if not isinstance(slopes, tuple) or len(slopes) != len(phi):
         raise TypeError(f"{name}: score must return a tuple of {len(phi)}, one for each parameter, not {slopes!r}.")

@@ -17,6 +17,7 @@ from rarehmm.engine.contracts.family import (
     Family,
     add_statistics,
     columns,
+    hook,
     log_density,
     prepare,
     score,
@@ -68,12 +69,12 @@ def group(n: int, D: int, K: int) -> Group:
 # ---------------------------------------------------------------- what kernels see of a family
 def is_wide(family: Any) -> bool:
     """Whether a family, by its numba type, wants rows in memory instead of tuples."""
-    return bool(getattr(family.instance_class, "wide", False))
+    return bool(hook(family.instance_class, "wide"))
 
 
 def observation(family: Family, y: Array, t: int) -> Any:
     """Observation t of all lanes in ``y`` (n, D, LANES): one Lanes, a tuple of them, or a row for wide families."""
-    return y[t, 0] if columns(family) == 1 else y[t] if getattr(family, "wide", False) else tuple(y[t])
+    return y[t, 0] if columns(family) == 1 else y[t] if hook(family, "wide") else tuple(y[t])
 
 
 def _one_column(family: Any, y: Any, t: Any) -> Any:
@@ -96,7 +97,7 @@ def seen(family: Family, x: Any) -> Any:
     if columns(family) == 1:
         return x == x
     there = np.array([column == column for column in x])
-    return there.any(0) if getattr(family, "accepts_partial_rows", False) else there.all(0)
+    return there.any(0) if hook(family, "accepts_partial_rows") else there.all(0)
 
 
 def _seen_one(family: Any, x: Any) -> Any:
@@ -120,7 +121,7 @@ def _seen_some(family: Any, x: Any) -> Any:
 def _seen(family: Any, x: Any) -> Any:
     if x is lanes_type:
         return _seen_one
-    return _seen_some if getattr(family.instance_class, "accepts_partial_rows", False) else _seen_all
+    return _seen_some if hook(family.instance_class, "accepts_partial_rows") else _seen_all
 
 
 def constants(family: Family, point: Point, c: Array, k: int) -> Any:
@@ -136,10 +137,7 @@ def _constants_tuple(family: Any, point: Any, c: Any, k: Any) -> Any:
     return take(prepare(family, point.phi[0]), c, k)
 
 
-specialise(
-    observation,
-    lambda family, y, t: _observation(getattr(family.instance_class, "columns", 1), is_wide(family)),
-)
+specialise(observation, lambda family, y, t: _observation(columns(family.instance_class), is_wide(family)))
 specialise(seen, _seen)
 specialise(constants, lambda *kinds: _constants_row if is_wide(kinds[0]) else _constants_tuple)
 
@@ -150,7 +148,7 @@ def add_expected(family: Family, x: Any, c: Any, k: int, gamma: Any, ok: Any, wa
     Of a wide family the statistics are always added, and its scores follow from their sums (``conclude``): their place
     is free until then.
     """
-    if getattr(family, "wide", False):
+    if hook(family, "wide"):
         _add_wide(family, x, c, k, gamma, ok, want, sums)
     else:
         _add_narrow(family, x, c, k, gamma, ok, want, sums)
@@ -171,7 +169,7 @@ def _add_wide(family: Any, x: Any, c: Any, k: Any, gamma: Any, ok: Any, want: An
 
 def conclude(family: Family, c: Any, k: int, sums: "Sums") -> None:
     """The scores of state k, of a wide family, from the sums of its statistics."""
-    if getattr(family, "wide", False):
+    if hook(family, "wide"):
         _conclude_wide(family, c, k, sums)
 
 
