@@ -25,7 +25,7 @@ from rarehmm.search.long_series import (
     whole_pass,
 )
 from rarehmm.search.mode import find_mode, in_order
-from rarehmm.windows.gradients import freeze, frozen_gradient, warm, window_gradients
+from rarehmm.windows.gradients import freeze, frozen_gradient, full_series_messages, window_gradients
 from rarehmm.windows.pool import Pool
 from rarehmm.windows.windows import Windows
 
@@ -137,7 +137,7 @@ def test_windows_lie_in_the_cores_and_carry_the_weights():
     low, high = drawn.cores
     assert inside.sum() == (high - low).sum()
     assert all((inside[a:b] == 1).all() for a, b in zip(low, high, strict=True))
-    messages = warm(model, model.unpack(theta), drawn, windows)
+    messages = full_series_messages(model, model.unpack(theta), drawn, windows)
     found = window_gradients(model, theta, drawn, windows, messages=messages).sum(0)
     exact = expectations(model, model.unpack(theta), drawn)
     assert found == pytest.approx(
