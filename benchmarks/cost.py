@@ -33,8 +33,8 @@ class Clocked(rh.Pool):
 
     seconds, windows_drawn = 0.0, 0
 
-    def fill(self, rng, sets, room):
-        _, seconds = timed(super().fill, rng, sets, room)
+    def fill(self, rng, sets, gathered):
+        _, seconds = timed(super().fill, rng, sets, gathered)
         self.seconds += seconds
         self.windows_drawn += sets * self.size
 

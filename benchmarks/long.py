@@ -31,7 +31,7 @@ PHASES = {
     "finding states": "finding states",
     "pass": "passes over all data",
     "climbing": "on drawn blocks",
-    "the mode": "on drawn blocks",
+    "refining the mode": "on drawn blocks",
     "which method": "on drawn blocks",
     "chains": "on drawn blocks",
     "checks": "on drawn blocks",

@@ -89,7 +89,7 @@ def paper_series(rng, T, gap=20.0):
 
 def every_estimate(model, pool, theta, N):
     """The estimate (N, d) that each window would give if all lanes of a step drew it."""
-    room, out = pool.room(N), np.empty((N, model.size))
+    room, out = pool.allocate(N), np.empty((N, model.size))
     pool.gather(
         np.repeat(np.arange(N)[:, None], len(pool.row), axis=1),
         1 / (pool.size * pool.probabilities.T[:, pool.row]),

@@ -24,7 +24,7 @@ from rarehmm.sampling.diagnostics import (
 )
 from rarehmm.sampling.importance import Weighted, bridge_evidence
 from rarehmm.sampling.rule import infer
-from rarehmm.search.mode import find_mode, has_names, renamed
+from rarehmm.search.mode import find_mode, is_labelled_like_mode, relabel_states
 
 STICKY = np.array([[0.98, 0.015, 0.005], [0.015, 0.98, 0.005], [0.2, 0.2, 0.6]])
 
@@ -213,7 +213,7 @@ def test_stacked_modes_name_their_states_alike():
     model = rh.Model(rh.Gaussian(), 2, rh.default_priors(rh.Gaussian(), 2, series))
     with pytest.warns(RuntimeWarning, match="modes of the posterior"):
         found = infer(np.random.default_rng(3), model, series, wanted=200)
-    assert has_names(found.mode, found.theta[0]).all()
+    assert is_labelled_like_mode(found.mode, found.theta[0]).all()
 
 
 @pytest.mark.jit
@@ -234,7 +234,7 @@ def test_the_bridge_counts_one_naming_of_the_states_only():
     sampled = rh.hmc(np.random.default_rng(6), mode, series, 2000).reshape(-1, model.size)
     moved = np.array([model.pack(mode.model.natural(*mode.model.unpack_all(row))) for row in sampled])
     here = mode._replace(model=model)
-    found = bridge_evidence(np.random.default_rng(7), here, points, renamed(here, moved))
+    found = bridge_evidence(np.random.default_rng(7), here, points, relabel_states(here, moved))
     assert abs(found - evidence) < 4 * np.hypot(error, 0.02)
 
 

@@ -106,9 +106,11 @@ def few_stretches(y, K):
 
 
 def test_categories_that_are_too_few_for_the_states():
-    refuses(ValueError, "y has 7 different stretches, too few for 40 states", few_stretches([0.0] * 40 + [1.0] * 2, 40))
+    message = "y has 7 different local category frequencies, too few for 40 states"
+    refuses(ValueError, message, few_stretches([0.0] * 40 + [1.0] * 2, 40))
     gone = [0.0] * 10 + [np.nan] * 60 + [1.0] * 10
-    refuses(ValueError, "y has 4 kinds of stretches, too few for 5 states; use fewer states", few_stretches(gone, 5))
+    message = "the observed rows of y fall into 4 clusters, too few for 5 states; use fewer states"
+    refuses(ValueError, message, few_stretches(gone, 5))
 
 
 @pytest.mark.parametrize("method", ["chain", "tass", "sgld"])

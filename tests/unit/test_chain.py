@@ -21,7 +21,7 @@ from rarehmm.samplers.sgld import Sgld
 from rarehmm.samplers.underdamped import Underdamped
 from rarehmm.sampling.chains import DivergedError, State, follow, gradient_estimates, run
 from rarehmm.search.mode import Mode
-from rarehmm.windows.gradients import changes, freeze, frozen_gradient, window_gradients
+from rarehmm.windows.gradients import control_variate_residuals, freeze, frozen_gradient, window_gradients
 from rarehmm.windows.pool import Pool
 from rarehmm.windows.windows import Windows
 
@@ -106,15 +106,15 @@ def test_a_whitened_chain_is_its_steps_one_by_one():
     streams = np.random.default_rng(3).spawn(1)[0].spawn(2)
     z, memory, draws, counts = np.linspace(-4, 3, 12), np.zeros((1, 12)), [], []
     while len(draws) < 12:
-        m = min(pool.ahead, 12 - len(draws))
-        sets = min(pool.ahead, m + m // 4 + min(100, pool.ahead))
+        m = min(pool.capacity, 12 - len(draws))
+        sets = min(pool.capacity, m + m // 4 + min(100, pool.capacity))
         (drawn, _), noise, at = pool.draw(streams[0], sets), streams[1].standard_normal((m, 1, 12)), 0
         for xi in noise:
-            count = max(1, int(np.ceil(min(100, pool.ahead, z @ z / 12) - 0.5)))
+            count = max(1, int(np.ceil(min(100, pool.capacity, z @ z / 12) - 0.5)))
             if at + count > sets:
                 break
             here = theta + L @ z
-            left = changes(model, here, series, windows, frozen)[drawn[at : at + count].ravel()]
+            left = control_variate_residuals(model, here, series, windows, frozen)[drawn[at : at + count].ravel()]
             gradient = model.log_prior_gradient(here) + frozen_gradient(model, here, frozen, frozen.total)
             gradient = gradient + windows.count * left.mean(0)
             at += count
@@ -130,7 +130,7 @@ def by_hand(rng, sampler, model, pool, each, theta, steps):
     windows, noise = rng.spawn(1)[0].spawn(2)
     theta, memory, draws = theta.copy(), np.zeros((memory_rows(sampler), len(theta))), []
     while len(draws) < steps:
-        m = min(pool.ahead, steps - len(draws))
+        m = min(pool.capacity, steps - len(draws))
         (drawn, _), normals = pool.draw(windows, m), noise.standard_normal((m, noise_rows(sampler), len(theta)))
         for w, xi in zip(drawn, normals, strict=True):
             g, gradient = each(theta), model.log_prior_gradient(theta)
@@ -156,7 +156,7 @@ def test_a_chain_is_its_steps_one_by_one(sampler, separate):
     expected = by_hand(
         np.random.default_rng(3), sampler, model, pool, lambda x: window_gradients(model, x, series, windows), theta, 9
     )
-    assert pool.ahead < 9  # several refills
+    assert pool.capacity < 9  # several refills
     np.testing.assert_allclose(found[0], expected, rtol=1e-8, atol=1e-8)
 
 
@@ -379,10 +379,10 @@ def test_parts_that_do_not_belong_together_are_refused():
     with pytest.raises(ValueError, match="the pool was made for"):
         run(rng, ExpandedMeanSgld(1e-3), other, pool, there, 3)
     longer = Windows(series, 2, 9)
-    with pytest.raises(ValueError, match="L = 2 and B = 9, not of 13 with L = 2 and B = 3"):
+    with pytest.raises(ValueError, match="half-width 2 and buffer 9, not to 13 with half-width 2 and buffer 3"):
         Pool(model, series, windows, uniform(windows), 2, frozen=freeze(model, theta, series, longer))
     whole = rh.Series(series.read(0, 61)[:, 0])
-    with pytest.raises(ValueError, match="windows are those of another series"):
+    with pytest.raises(ValueError, match="windows belong to another series"):
         Pool(model, whole, windows, uniform(windows), 2)
     with pytest.raises(ValueError, match="shared by all components"):
         Pool(model, series, windows, uniform(windows), 2, separate=True, frozen=freeze(model, theta, series, windows))

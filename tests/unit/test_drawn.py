@@ -18,14 +18,14 @@ from rarehmm.search.long_series import (
     anchor,
     block_gradients,
     find_long_mode,
-    inclusion,
+    full_pass,
+    inclusion_probabilities,
     is_long,
     sample_blocks,
-    systematic,
-    whole_pass,
+    systematic_sample,
 )
-from rarehmm.search.mode import find_mode, in_order
-from rarehmm.windows.gradients import freeze, frozen_gradient, warm, window_gradients
+from rarehmm.search.mode import find_mode, with_ordered_states
+from rarehmm.windows.gradients import freeze, frozen_gradient, full_series_messages, window_gradients
 from rarehmm.windows.pool import Pool
 from rarehmm.windows.windows import Windows
 
@@ -57,7 +57,7 @@ def apart(one, other):
 @pytest.mark.parametrize("family", [*FAMILIES, Pair()], ids=lambda f: type(f).__name__)
 def test_all_blocks_are_the_whole_series(family, start, size):
     model, series, theta = setting(family, start=start)
-    whole = cut(series, whole_pass(model, theta, series), size)
+    whole = cut(series, full_pass(model, theta, series), size)
     drawn = sample_blocks(np.random.default_rng(0), model, theta, series, whole, 10**9)
     assert drawn.n_sequences == 4000 // size
     assert (drawn.weights == 1).all()
@@ -74,7 +74,7 @@ def test_all_blocks_are_the_whole_series(family, start, size):
 def test_weighted_sums_are_right_on_average():
     """Over many draws, counting standard errors; and the weights matter."""
     model, series, theta = setting(rh.Gaussian())
-    whole = cut(series, whole_pass(model, theta, series), 100)
+    whole = cut(series, full_pass(model, theta, series), 100)
     there = theta + 0.05
     each = block_gradients(model, there, sample_blocks(np.random.default_rng(0), model, theta, series, whole, 10**9))
     whole = whole._replace(shares=1 + np.maximum(each[:, 0], 0))
@@ -91,12 +91,12 @@ def test_weighted_sums_are_right_on_average():
 
 def test_chances():
     weights = np.array([1.0, 1.0, 2.0, 40.0])
-    assert inclusion(weights, 2.0) == pytest.approx([0.25, 0.25, 0.5, 1.0])
-    assert inclusion(weights, 9.0) == pytest.approx(np.ones(4))
+    assert inclusion_probabilities(weights, 2.0) == pytest.approx([0.25, 0.25, 0.5, 1.0])
+    assert inclusion_probabilities(weights, 9.0) == pytest.approx(np.ones(4))
     chances, rng = np.array([0.1, 1.0, 0.5, 0.9, 0.5]), np.random.default_rng(0)
     seen = np.zeros(5)
     for _ in range(4000):
-        at = systematic(rng, chances)
+        at = systematic_sample(rng, chances)
         assert len(at) == 3
         seen[at] += 1
     assert np.abs(seen / 4000 - chances).max() < 4 * 0.5 / np.sqrt(4000)
@@ -107,7 +107,7 @@ def test_chances():
 def test_at_the_anchor_blocks_are_exact(family):
     """Value, gradient, and the slope of the value, which is another function; frozen statistics are those of all."""
     model, series, theta = setting(family)
-    whole = cut(series, whole_pass(model, theta, series), 100)
+    whole = cut(series, full_pass(model, theta, series), 100)
     drawn = sample_blocks(np.random.default_rng(0), model, theta, series, whole, 1000)
     spread = np.full(model.size, 0.02)
     assert np.abs(log_posterior(model, theta, drawn)[1] - log_posterior(model, theta, series)[1]).max() > 1
@@ -127,7 +127,7 @@ def test_at_the_anchor_blocks_are_exact(family):
 
 def test_windows_lie_in_the_cores_and_carry_the_weights():
     model, series, theta = setting(rh.Gaussian())
-    whole = cut(series, whole_pass(model, theta, series), 100)
+    whole = cut(series, full_pass(model, theta, series), 100)
     drawn = sample_blocks(np.random.default_rng(0), model, theta, series, whole, 1000)
     windows = Windows(drawn, 2, 20)
     first, length, _, _ = windows.place(np.arange(windows.count))
@@ -137,7 +137,7 @@ def test_windows_lie_in_the_cores_and_carry_the_weights():
     low, high = drawn.cores
     assert inside.sum() == (high - low).sum()
     assert all((inside[a:b] == 1).all() for a, b in zip(low, high, strict=True))
-    messages = warm(model, model.unpack(theta), drawn, windows)
+    messages = full_series_messages(model, model.unpack(theta), drawn, windows)
     found = window_gradients(model, theta, drawn, windows, messages=messages).sum(0)
     exact = expectations(model, model.unpack(theta), drawn)
     assert found == pytest.approx(
@@ -151,7 +151,7 @@ def test_windows_lie_in_the_cores_and_carry_the_weights():
 def test_windows_of_blocks_give_the_gradient_of_all_on_average(family, start):
     """By enumeration: the estimate of a chain is the frozen gradient of all, plus the weighted changes of windows."""
     model, series, theta = setting(family, 600, start, (200, 400))
-    whole = cut(series, whole_pass(model, theta, series), 40)
+    whole = cut(series, full_pass(model, theta, series), 40)
     drawn = sample_blocks(np.random.default_rng(0), model, theta, series, whole, 200)
     anchor(model, theta, drawn, whole.sums, np.full(model.size, 0.02))
     windows = Windows(drawn, 2, 20)
@@ -182,7 +182,7 @@ def test_the_mode_of_a_long_series():
     model, series = long_setting()
     assert is_long(model, series)
     mode, drawn = find_long_mode(np.random.default_rng(1), model, series)
-    exact = in_order(find_mode(model, series, mode.model.unpack(mode.theta)))
+    exact = with_ordered_states(find_mode(model, series, mode.model.unpack(mode.theta)))
     assert len(drawn) < 0.6 * len(series)
     assert np.abs(np.linalg.solve(exact.factor, exact.theta - mode.theta)).max() < 0.02
     curvature = np.linalg.eigvalsh(exact.factor.T @ mode.hessian @ exact.factor)
@@ -195,7 +195,7 @@ def test_the_stated_error_of_the_curvature_is_what_other_draws_show():
     model, series = long_setting()
     mode, _ = find_long_mode(np.random.default_rng(1), model, series)
     model, rng, stated, seen = mode.model, np.random.default_rng(2), [], []
-    whole = whole_pass(model, mode.theta, series)
+    whole = full_pass(model, mode.theta, series)
     z = rng.standard_normal(model.size)
     for _ in range(30):
         drawn = sample_blocks(rng, model, mode.theta, series, whole, 16_000)
@@ -231,12 +231,12 @@ def test_forbidden_transitions_that_ask_for_logarithms_are_refused(gap):
     model = rh.Model(rh.Gaussian(), 3, shell.priors, fixed={"transition": transition})
     truth, series = model.parameters(transition, mean=gap * np.arange(3), variance=1), rh.Series(y)
     if gap == 6:
-        found, exact = whole_pass(model, model.pack(truth), series).sums, expectations(model, truth, series)
+        found, exact = full_pass(model, model.pack(truth), series).sums, expectations(model, truth, series)
         assert found.log_likelihood == pytest.approx(exact.log_likelihood)
         assert found.pairs[0, 2] == 0
     else:
         with pytest.raises(ValueError, match="memory_limit"):
-            whole_pass(model, model.pack(truth), series)
+            full_pass(model, model.pack(truth), series)
 
 
 @pytest.mark.jit
@@ -253,7 +253,7 @@ def test_halos_reach_across_long_gaps():
     mode, drawn = find_long_mode(np.random.default_rng(1), model, series, truth)
     assert drawn.halo > 1500
     assert drawn.seams < 1e-3
-    exact = in_order(find_mode(model, series, truth))
+    exact = with_ordered_states(find_mode(model, series, truth))
     assert np.abs(np.linalg.solve(exact.factor, exact.theta - mode.theta)).max() < 0.05
     assert [c.passed for c in check_block_sample(np.random.default_rng(2), mode, drawn)[1:]] == [True, True]
     drawn.seams = 0.1
@@ -311,7 +311,7 @@ def test_the_way_of_a_long_series_in_small(little):
     assert checks["smallest state"].value == pytest.approx(
         (series.read(0, 900) > 4).sum(), abs=3
     )  # of all, not of blocks
-    exact = in_order(find_mode(model, series, truth))
+    exact = with_ordered_states(find_mode(model, series, truth))
     assert np.abs(np.linalg.solve(exact.factor, exact.theta - found.mode.theta)).max() < 0.5
     assert found.theta.shape == (4, 25, model.size)
 
@@ -319,7 +319,7 @@ def test_the_way_of_a_long_series_in_small(little):
 def test_halos_grow_until_messages_are_right(little, monkeypatch):
     model, series, truth = little
     theta = model.pack(truth)
-    whole = whole_pass(model, theta, series)._replace(settled=True, halo=2)
+    whole = full_pass(model, theta, series)._replace(settled=True, halo=2)
     short = sample_blocks(np.random.default_rng(0), model, theta, series, whole, 300)
     assert short.seams < drawing.SEAMS
     assert short.halo in (2, 8, 32)

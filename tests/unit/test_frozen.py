@@ -5,7 +5,7 @@ import pytest
 from small_models import FAMILIES, Pair, model_of, parameters_of, series_of
 
 import rarehmm as rh
-from rarehmm.windows.gradients import changes, freeze, frozen_gradient, window_gradients
+from rarehmm.windows.gradients import control_variate_residuals, freeze, frozen_gradient, window_gradients
 from rarehmm.windows.windows import Windows
 
 
@@ -37,7 +37,7 @@ def test_the_control_variate_is_the_gradient_where_it_was_frozen(family, start):
     model, series, windows, theta = setting(family, start)
     frozen = freeze(model, theta, series, windows)
     assert frozen.by_gradient == isinstance(family, Pair)
-    np.testing.assert_allclose(changes(model, theta, series, windows, frozen), 0.0, atol=1e-9)
+    np.testing.assert_allclose(control_variate_residuals(model, theta, series, windows, frozen), 0.0, atol=1e-9)
     each = frozen_gradient(model, theta, frozen, frozen.statistics)
     np.testing.assert_allclose(frozen_gradient(model, theta, frozen, frozen.total), each.sum(0), rtol=1e-9)
 
@@ -50,7 +50,7 @@ def test_with_known_states_nothing_is_left_to_chance(family):
     there = theta + 0.05 * np.random.default_rng(0).standard_normal(len(theta))
     moved = window_gradients(model, there, series, windows) - window_gradients(model, theta, series, windows)
     assert np.abs(moved).max() > 0.1
-    np.testing.assert_allclose(changes(model, there, series, windows, frozen), 0.0, atol=1e-6)
+    np.testing.assert_allclose(control_variate_residuals(model, there, series, windows, frozen), 0.0, atol=1e-6)
 
 
 def test_the_student_t_control_variate_follows_most_of_the_change():
@@ -58,5 +58,5 @@ def test_the_student_t_control_variate_follows_most_of_the_change():
     frozen = freeze(model, theta, series, windows)
     there = theta + 0.05 * np.random.default_rng(0).standard_normal(len(theta))
     moved = window_gradients(model, there, series, windows) - window_gradients(model, theta, series, windows)
-    left = changes(model, there, series, windows, frozen)
+    left = control_variate_residuals(model, there, series, windows, frozen)
     assert np.linalg.norm(left) < 0.5 * np.linalg.norm(moved)

@@ -8,7 +8,7 @@ import rarehmm as rh
 from rarehmm.data.pieces import pieces, sample, stretches
 from rarehmm.exact import em
 from rarehmm.search import initial
-from rarehmm.search.initial import find_states, largest, most_surprising, surprising, with_state
+from rarehmm.search.initial import append_state, find_states, largest_indices, most_surprising, surprising_groups
 
 
 @pytest.mark.jit
@@ -33,10 +33,10 @@ def test_surprises_are_the_worst_predicted_observations():
     y[[100, 900, 1500]] = [60.0, 61.0, 62.0]
     y[400] = -80.0
     series = rh.Series(y)
-    groups = surprising(model, parameters, series, None)
+    groups = surprising_groups(model, parameters, series, None)
     assert any({60.0, 61.0, 62.0} <= set(g[:, 0]) and -80.0 not in g for g in groups)
     wider = model_of(rh.Gaussian(), 2)
-    start = with_state(wider, parameters, np.array([[60.0], [61.0], [62.0]]), 2000)
+    start = append_state(wider, parameters, np.array([[60.0], [61.0], [62.0]]), 2000)
     assert start.phi[1, 0] == pytest.approx(61.0)
     assert start.transition[0, 1] == pytest.approx(3 / 2000)
 
@@ -73,7 +73,7 @@ def test_the_most_surprising_places_of_a_series(monkeypatch, long):
     fit = model.parameters([[0.9, 0.1], [0.1, 0.9]], mean=[0, 1], variance=1)
     found = most_surprising(model, fit, rh.Series(y), None)
     np.testing.assert_array_equal(found, [500, 17, 999])
-    np.testing.assert_array_equal(largest(np.array([3.0, 9.0, 1.0]), 5), [1, 0, 2])
+    np.testing.assert_array_equal(largest_indices(np.array([3.0, 9.0, 1.0]), 5), [1, 0, 2])
 
 
 def test_missing_rows_surprise_nobody_whatever_the_units(monkeypatch):
@@ -226,7 +226,7 @@ def test_of_a_longer_series_a_sample_is_searched(monkeypatch):
 
 def test_a_stretch_with_nothing_in_it_surprises_nobody():
     model = model_of(rh.Gaussian(), 1)
-    work = initial.Surprising(model, model.parameters([[1.0]], mean=0, variance=1))
+    work = initial.SurprisalTask(model, model.parameters([[1.0]], mean=0, variance=1))
     places, values = work(np.full((9, 1), np.nan), np.array([9]))
     assert len(places) == len(values) == 0
     y = np.array([0.1, 9.0, 0.2])
@@ -239,7 +239,7 @@ def test_a_few_steps_without_m_steps_are_those_of_gradients():
     series = rh.Series(y)
     model = rh.Model(Pair(), 2, rh.default_priors(Pair(), 2, series))
     start = model.parameters([[0.9, 0.1], [0.2, 0.8]], first=[0, 5], second=[0, 5])
-    found = initial.climbed(model, series, start, 20, None)
+    found = initial.climb_briefly(model, series, start, 20, None)
     assert (np.diff(found.trace) >= 0).all()
     np.testing.assert_allclose(found.parameters.phi, [[0, 0], [6, 6]], atol=1.0)
     slope = rh.log_posterior(model, model.pack(found.parameters), series)[1]

@@ -19,7 +19,7 @@ from rarehmm.samplers.sgld import Sgld
 from rarehmm.sampling.chains import gradient_estimates, run
 from rarehmm.sampling.gibbs import gibbs
 from rarehmm.search.initial import find_states
-from rarehmm.search.mode import find_mode, has_names, renamed
+from rarehmm.search.mode import find_mode, is_labelled_like_mode, relabel_states
 from rarehmm.windows.gradients import freeze
 from rarehmm.windows.pool import Pool
 from rarehmm.windows.windows import Windows
@@ -212,8 +212,8 @@ def test_names_change_only_among_states_that_are_alike():
     phi, transition = model.unpack_all(mode.theta[None])
     new = [3, 1, 0, 2]
     other = mode.model.pack(mode.model.natural(phi[0][new], transition[0][np.ix_(new, new)]))[None]
-    assert not has_names(mode, other)[0]
-    np.testing.assert_allclose(renamed(mode, other)[0], mode.theta, atol=1e-9)
+    assert not is_labelled_like_mode(mode, other)[0]
+    np.testing.assert_allclose(relabel_states(mode, other)[0], mode.theta, atol=1e-9)
 
 
 def test_find_states_gives_known_values():

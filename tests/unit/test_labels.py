@@ -74,7 +74,7 @@ def test_segmental_kmeans_repairs_labels():
         ([0, 1], r"shape \(2,\)"),
         ([0.0, 1.0, 1.0, 0.0], "dtype float64"),
         ([0, 1, 2, 0], r"labels\[2\] is 2"),
-        ([0, 0, 0, 0], "no observation has the label 1"),
+        ([0, 0, 0, 0], "no observation has label 1; each of the 2 states needs at least one"),
     ],
 )
 def test_bad_labels_are_refused(labels, message):

@@ -15,7 +15,7 @@ from rarehmm.emissions import families
 from rarehmm.posterior.residuals import pseudo_residuals
 from rarehmm.search.initial import first_labels
 from rarehmm.search.labels import from_labels
-from rarehmm.search.mode import first_steps
+from rarehmm.search.mode import difference_steps
 
 TRANSITION = [[0.995, 0.005], [0.1, 0.9]]  # the second state holds one observation in 21
 
@@ -190,7 +190,7 @@ def test_a_column_that_never_changes_or_is_never_there_does_no_harm(name, value)
     series = rh.Series(y)
     model = rh.Model(family, 2, rh.default_priors(family, 2, series))
     assert np.isfinite([number for prior in model.priors.emission for number in prior]).all()
-    assert (first_steps(model, series) > 0).all()
+    assert (difference_steps(model, series) > 0).all()
     assert np.isfinite(from_labels(model, series, np.arange(60) % 2).phi).all()
 
 

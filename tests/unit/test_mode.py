@@ -7,7 +7,7 @@ from small_models import FAMILIES, Pair, failing_at, model_of, parameters_of, se
 import rarehmm as rh
 from rarehmm.exact.em import Climb
 from rarehmm.search import mode as mode_module
-from rarehmm.search.mode import Mode, find_mode, is_other, metric, naming, negative_hessian, renamed
+from rarehmm.search.mode import Mode, find_mode, is_distinct_mode, metric, negative_hessian, relabel_states, state_order
 
 
 def setting(family, K=2, T=400, gap=4.0, seed=2):
@@ -23,7 +23,7 @@ def test_the_mode_has_no_slope_and_its_hessian_is_the_curvature(family):
     mode = find_mode(model, series, parameters)
     slope = rh.log_posterior(mode.model, mode.theta, series)[1]
     assert np.abs(mode.factor.T @ slope).max() < 1e-2
-    assert mode.curved
+    assert mode.positive_definite
     np.testing.assert_allclose(mode.factor @ mode.factor.T @ mode.hessian, np.eye(mode.model.size), atol=1e-6)
     move = 1e-3 * np.random.default_rng(0).standard_normal(mode.model.size)
     values = [rh.log_posterior(mode.model, mode.theta + s * move, series)[0] for s in (-1, 0, 1)]
@@ -33,8 +33,8 @@ def test_the_mode_has_no_slope_and_its_hessian_is_the_curvature(family):
 
 
 def test_a_hessian_that_is_not_positive_definite_gives_a_diagonal_metric():
-    factor, curved = metric(np.array([[4.0, 0.0], [0.0, -1.0]]))
-    assert not curved
+    factor, positive_definite = metric(np.array([[4.0, 0.0], [0.0, -1.0]]))
+    assert not positive_definite
     np.testing.assert_allclose(factor, np.diag([0.5, 1.0]))
 
 
@@ -52,11 +52,11 @@ def test_without_an_m_step_the_mode_is_found_by_gradients():
 def test_names_of_states_are_those_of_the_mode():
     model, parameters, series = setting(rh.Gaussian(), K=3, gap=4.0)
     mode = find_mode(model, series, parameters)
-    assert naming(mode)[0] == 0  # means tell them apart, not variances
+    assert state_order(mode)[0] == 0  # means tell them apart, not variances
     phi, transition = mode.model.unpack_all(mode.theta)
     swapped = np.array([mode.model.pack(mode.model.natural(phi[list(o)], transition[np.ix_(o, o)]))
                         for o in ((0, 1, 2), (2, 0, 1), (1, 0, 2))])  # fmt: skip
-    np.testing.assert_allclose(renamed(mode, swapped), np.tile(mode.theta, (3, 1)), atol=1e-9)
+    np.testing.assert_allclose(relabel_states(mode, swapped), np.tile(mode.theta, (3, 1)), atol=1e-9)
     values = [rh.log_posterior(mode.model, t, series)[0] for t in swapped]
     np.testing.assert_allclose(values, mode.log_posterior, rtol=1e-10)
 
@@ -70,7 +70,7 @@ def test_a_renamed_or_unfinished_climb_is_no_other_mode():
         mode.model.natural(point.phi[order] + 0.01, point.transition[np.ix_(order, order)]),
         mode.log_posterior - 0.3, np.zeros(1), False,
     )  # fmt: skip
-    assert not is_other(mode, series, near)
+    assert not is_distinct_mode(mode, series, near)
     assert isinstance(mode, Mode)
     assert negative_hessian(mode.model, series, mode.theta).shape == (mode.model.size,) * 2
 
@@ -115,7 +115,7 @@ def test_free_states_in_another_order_are_no_second_mode():
     here = mode.model.unpack(mode.theta)
     order = [0, 2, 1]
     swapped = model.natural(here.phi[order], here.transition[np.ix_(order, order)])
-    assert not is_other(mode, series, rh.climb(model, series, swapped, steps=2))
+    assert not is_distinct_mode(mode, series, rh.climb(model, series, swapped, steps=2))
     assert mode.others == []
 
 

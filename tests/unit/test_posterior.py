@@ -13,7 +13,7 @@ from rarehmm.posterior.posterior import Draws, described, restored
 from rarehmm.sampling import arviz_adapter
 from rarehmm.sampling.arviz_adapter import arviz, effective_size, inference_data, r_hat, tail_index, write_netcdf
 from rarehmm.sampling.diagnostics import Check
-from rarehmm.search.mode import reordered
+from rarehmm.search.mode import reorder_states
 
 
 def posterior_of(family=None, K=3, chains=2, draws=50, **more):
@@ -55,7 +55,7 @@ def test_the_summary_has_means_intervals_and_effective_draws():
 
 def test_states_are_in_order_and_stay_so_between_fits():
     draws = Draws(np.array([[[3.0], [1.0], [2.0]]]), np.arange(9.0).reshape(1, 3, 3))
-    found = Draws(*reordered(*draws, np.array([[1, 2, 0]])))
+    found = Draws(*reorder_states(*draws, np.array([[1, 2, 0]])))
     np.testing.assert_array_equal(found.phi[0, :, 0], [1, 2, 3])
     np.testing.assert_array_equal(found.transition[0], [[4, 5, 3], [7, 8, 6], [1, 2, 0]])
 

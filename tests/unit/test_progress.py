@@ -24,7 +24,7 @@ def test_every_stage_is_told():
         np.random.default_rng(0), model, data, wanted=50, method="gibbs", on_progress=lambda *args: given.append(args)
     )
     stages = list(dict.fromkeys(stage for stage, _, _ in given))
-    assert stages == ["finding states", "climbing to the mode", "the mode", "Gibbs sampling", "checks"]
+    assert stages == ["finding states", "climbing to the mode", "refining the mode", "Gibbs sampling", "checks"]
     sweeps = [(done, total) for stage, done, total in given if stage == "Gibbs sampling"]
     first = [done for done, total in sweeps if total == sweeps[0][1]]
     assert first == list(range(len(first)))

@@ -28,7 +28,7 @@ def test_the_true_number_is_chosen_and_more_is_not_supported():
     assert [r.kind for r in found.of(3).regimes].count("rare") == 1
     text = found.describe()
     assert "<- chosen" in text.splitlines()[3]
-    assert "4 states: no better than fewer; the data do not support it" in text
+    assert "4 states: not supported by the data; no better than fewer states" in text
     assert text.count("is rare: it raises the log likelihood") == 1
     axes = plots.selection(found).axes
     assert axes[0].get_title() == "held-out observations"
@@ -64,8 +64,8 @@ def test_an_event_seen_once_is_left_to_bic():
     y[7000:7018] += 5
     found = rh.select_n_components(y, [1, 2])
     assert found.best == 2
-    assert found.of(2).alone
-    assert "what is left out cannot tell (one or two blocks); BIC is for it" in found.describe()
+    assert found.of(2).from_few_blocks
+    assert "cross-validation is inconclusive (the gain comes from one or two blocks); BIC favours" in found.describe()
 
 
 def test_numbers_that_cannot_be_fitted_are_left_out():
@@ -94,32 +94,33 @@ def test_bad_ranges_are_refused():
 
 def candidate(K, **more):
     """One of which only words are made."""
-    given = {"bic": 10.0 * K, "held_out": -1.0, "surprising": -5.0, "gain": 0.1, "error": 0.2, "alone": False}
+    given = {"bic": 10.0 * K, "held_out": -1.0, "surprising": -5.0, "gain": 0.1, "error": 0.2, "from_few_blocks": False}
     blank = dict.fromkeys(selection.Candidate._fields)
     return selection.Candidate(**{**blank, "n_states": K, "supported": True, "regimes": [], **given, **more})
 
 
 def test_every_doubt_is_in_the_words():
-    rare = Regime(1, 0.01, 20.0, 5.0, "rare", "it raises the log likelihood by 90; 12.0 would do")
-    common = Regime(0, 0.99, 1980.0, 500.0, "common", "0.99 of the observations")
+    rare = Regime(1, 0.01, 20.0, 5.0, "rare", "it raises the log likelihood by 90 (12.0 required)")
+    common = Regime(0, 0.99, 1980.0, 500.0, "common", "it accounts for 0.99 of the observations")
     found = selection.Selection(
         2,
         [
             candidate(1, gain=np.nan),
-            candidate(2, alone=True, regimes=[common, rare]),
-            candidate(3, alone=True, supported=False),
+            candidate(2, from_few_blocks=True, regimes=[common, rare]),
+            candidate(3, from_few_blocks=True, supported=False),
             candidate(4, supported=False),
         ],
         {5: "too few values"},
     )
     lines = found.describe().splitlines()
     assert lines[2].endswith("<- chosen")
+    inconclusive = "cross-validation is inconclusive (the gain comes from one or two blocks)"
     assert lines[5:] == [
-        "2 states: what is left out cannot tell (one or two blocks); BIC is for it.",
-        "3 states: what is left out cannot tell (one or two blocks); BIC is against it.",
-        "4 states: no better than fewer; the data do not support it.",
+        f"2 states: {inconclusive}; BIC favours this number.",
+        f"3 states: {inconclusive}; BIC does not favour this number.",
+        "4 states: not supported by the data; no better than fewer states.",
         "5 states: not fitted (too few values).",
-        "with 2 states, state 1 is rare: it raises the log likelihood by 90; 12.0 would do.",
+        "With 2 states, state 1 is rare: it raises the log likelihood by 90 (12.0 required).",
     ]
 
 

@@ -135,5 +135,5 @@ def test_statistics_of_another_number_of_states_are_refused():
     windows, (one, two) = Windows(series, 2, 2), (model_of(rh.Gaussian(), K) for K in (1, 2))
     frozen = freeze(one, np.zeros(one.size), series, windows)
     check_frozen(frozen, one, windows)
-    with pytest.raises(ValueError, match="the frozen statistics are of 1 states, the model has 2"):
+    with pytest.raises(ValueError, match="the frozen statistics belong to a model with n_states=1, not 2; freeze them"):
         check_frozen(frozen, two, windows)

@@ -6,7 +6,7 @@ from rarehmm.common.arrays import Array
 from rarehmm.data.series import Series
 from rarehmm.engine.contracts.design import Design, design
 from rarehmm.search.mode import Mode
-from rarehmm.windows.gradients import Frozen, changes
+from rarehmm.windows.gradients import Frozen, control_variate_residuals
 from rarehmm.windows.windows import Windows
 
 
@@ -34,7 +34,7 @@ def whitened_changes(
 ) -> Array:
     """L' Delta_n (N, d) at a draw of the Laplace approximation."""
     theta = mode.theta + mode.factor @ rng.standard_normal(len(mode.theta))
-    return changes(mode.model, theta, series, windows, frozen, threads=threads) @ mode.factor
+    return control_variate_residuals(mode.model, theta, series, windows, frozen, threads=threads) @ mode.factor
 
 
 def noise_of_one_window(whitened: Array, found: Design) -> Array:

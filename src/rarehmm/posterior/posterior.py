@@ -22,7 +22,7 @@ from rarehmm.model.stationary import stationary
 from rarehmm.sampling.arviz_adapter import effective_size, inference_data, r_hat, read_posterior, write_netcdf
 from rarehmm.sampling.diagnostics import Check, verdict
 from rarehmm.sampling.rule import Inference
-from rarehmm.search.mode import reordered
+from rarehmm.search.mode import reorder_states
 
 FORMAT = 1  # of saved files
 DAMAGE = ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError  # what damaged data raise
@@ -44,7 +44,7 @@ def in_order(model: Model, theta: Array, parameter: int = 0) -> Draws:
     does not change when states are renamed, so each draw may be renamed on its own.
     """
     phi, transition = model.unpack_all(theta)
-    return Draws(*reordered(phi, transition, np.argsort(phi[..., parameter], axis=-1, kind="stable")))
+    return Draws(*reorder_states(phi, transition, np.argsort(phi[..., parameter], axis=-1, kind="stable")))
 
 
 @dataclass(frozen=True, eq=False)

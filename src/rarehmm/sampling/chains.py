@@ -195,11 +195,11 @@ def refills(
 ) -> Iterator[tuple[int, Array]]:
     """Run a chain as far as each refill of the pool goes: how many steps were good, and their draws (m, d)."""
     spare = int(target.growth) if target.growth > 1 else 0  # steps far from the mode use several sets
-    gathered, work = pool.room(steps + steps // 4 + spare), workspace(model, pool)
-    kept, rows = np.empty((min(pool.ahead, steps), model.size)), noise_rows(sampler)
+    gathered, work = pool.allocate(steps + steps // 4 + spare), workspace(model, pool)
+    kept, rows = np.empty((min(pool.capacity, steps), model.size)), noise_rows(sampler)
     while state.done < steps and not state.diverged:
-        m = min(pool.ahead, steps - state.done)
-        sets = min(pool.ahead, m + m // 4 + spare) if spare else m
+        m = min(pool.capacity, steps - state.done)
+        sets = min(pool.capacity, m + m // 4 + spare) if spare else m
         pool.fill(state.windows, sets, gathered)
         normals = state.noise.standard_normal((m, rows, model.size))
         with explained(f"{model.name} or {type(sampler).__name__}"):
@@ -238,7 +238,7 @@ def settings(
             type(model.family).__name__, model.family, model.priors, model.start, model.component_names, model.vector
         ),
         "series": digest(len(s), s.bounds, s.summaries, *sample),
-        "windows": digest(W.half_width, W.buffer, pool.size, pool.ahead, pool.owner),
+        "windows": digest(W.half_width, W.buffer, pool.size, pool.capacity, pool.owner),
         "design": digest(pool.probabilities, pool.row),
         "mode": digest(*((mode.theta, mode.factor) if mode else ())),
         "frozen statistics": digest(*kept),
@@ -322,11 +322,11 @@ def gradient_estimates(rng: np.random.Generator, model: Model, pool: Pool, theta
     check_whole("count", count)
     pool.check_model(model)
     (theta,) = starts(model, theta)
-    gathered, target, (point, sums, room) = pool.room(count), target_of(model, pool), workspace(model, pool)
+    gathered, target, (point, sums, room) = pool.allocate(count), target_of(model, pool), workspace(model, pool)
     theta = model.spread(theta)
     out = np.empty((count, len(theta)))
-    for low in range(0, count, pool.ahead):
-        part = out[low : low + pool.ahead]
+    for low in range(0, count, pool.capacity):
+        part = out[low : low + pool.capacity]
         pool.fill(rng, len(part), gathered)
         with explained(model.name):
             estimates(model.family, target, gathered, theta, point, sums, room, part)
@@ -341,7 +341,7 @@ def target_of(model: Model, pool: Pool, mode: Mode | None = None) -> Target:
         target = target.controlled(frozen.total, hat)
     if mode is None:
         return target
-    return target.whitened_at(mode.theta, mode.factor, min(100.0, pool.ahead))
+    return target.whitened_at(mode.theta, mode.factor, min(100.0, pool.capacity))
 
 
 def workspace(model: Model, pool: Pool) -> tuple[Point, Any, Room]:

@@ -16,7 +16,7 @@ from rarehmm.sampling.arviz_adapter import effective_size, r_hat, tail_index
 from rarehmm.sampling.importance import Weighted
 from rarehmm.search.long_series import block_gradients
 from rarehmm.search.mode import Mode
-from rarehmm.search.regimes import collapsed
+from rarehmm.search.regimes import classify_by_occupancy
 
 
 class Check(NamedTuple):
@@ -126,7 +126,9 @@ def check_states(mode: Mode, series: Observations, threads: int | None = None) -
     that the data do not tell from another, is noted."""
     objective = objective_of(series)
     seen, counts = None if objective.is_exact else series, objective.counts
-    found = collapsed(mode.model, mode.model.unpack(mode.theta), series, seen, counts=counts, threads=threads)
+    found = classify_by_occupancy(
+        mode.model, mode.model.unpack(mode.theta), series, seen, counts=counts, threads=threads
+    )
     least = min(found, key=lambda r: r.observations)
     good = least.kind != "empty"
     message = f"expected observations of state {least.state}, the smallest" + ("" if good else ": use fewer states")

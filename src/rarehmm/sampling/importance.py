@@ -18,7 +18,7 @@ from rarehmm.exact.block_sample import Observations
 from rarehmm.exact.passes import expectations, log_posterior
 from rarehmm.model.model import Model
 from rarehmm.model.priors import InverseGamma
-from rarehmm.search.mode import Mode, has_names, metric
+from rarehmm.search.mode import Mode, is_labelled_like_mode, metric
 
 DEGREES = 4.0  # of freedom of the proposals
 
@@ -55,7 +55,9 @@ class Roots:
         out = np.full(len(phi), -np.inf)
         positive = np.nonzero((phi[:, self.rooted] > 0).all(1))[0]
         theta = self.theta(phi[positive])
-        ordered = has_names(self.mode, theta)  # other names for the same are left out, as draws are renamed alike
+        ordered = is_labelled_like_mode(
+            self.mode, theta
+        )  # other names for the same are left out, as draws are renamed alike
         inside = positive[ordered]
         if len(inside) > 0:
             out[inside] = self.points.values(theta[ordered]) + self.log_jacobian(phi[inside])
@@ -74,9 +76,9 @@ class Roots:
         phi = self.roots(mode.theta)
         scale = np.where(self.rooted, 3 * self.power / np.where(self.rooted, phi, 1.0), 1.0)
         hessian = scale[:, None] * mode.hessian * scale - np.diag(np.where(self.rooted, phi, np.inf) ** -2.0)
-        factor, curved = metric(hessian)
+        factor, positive_definite = metric(hessian)
         top = self._climb(phi, factor)
-        if curved and np.linalg.norm(solve_triangular(factor, top - phi, lower=True)) < 0.1:
+        if positive_definite and np.linalg.norm(solve_triangular(factor, top - phi, lower=True)) < 0.1:
             return top, factor
         return self._settle(top, np.linalg.norm(mode.factor, axis=1))
 
@@ -364,7 +366,7 @@ def bridge_evidence(rng: np.random.Generator, mode: Mode, points: BatchedLogPost
     proposal = Proposal([1.0], [fit.mean(0)], [np.asarray(factor, dtype=np.float64)])
     others = proposal.draw(rng, len(rest))
     mine, theirs = (points.values(x) - proposal.log_density(x) for x in (rest, others))  # log p / g
-    theirs[~has_names(mode, others)] = -np.inf
+    theirs[~is_labelled_like_mode(mode, others)] = -np.inf
     log_r = float(np.median(mine))
     for _ in range(1000):
         new = logsumexp(theirs - np.logaddexp(theirs, log_r)) - logsumexp(-np.logaddexp(mine, log_r))

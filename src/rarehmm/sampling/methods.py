@@ -30,7 +30,7 @@ from rarehmm.sampling.gibbs import gibbs
 from rarehmm.sampling.hmc import hmc
 from rarehmm.sampling.importance import effective
 from rarehmm.sampling.variational import gaussian_approximation
-from rarehmm.search.mode import Mode, renamed
+from rarehmm.search.mode import Mode, relabel_states
 from rarehmm.windows.gradients import Frozen, freeze, window_gradients, window_sums
 from rarehmm.windows.pool import Pool
 from rarehmm.windows.windows import Windows
@@ -62,7 +62,7 @@ class Job(NamedTuple):
 
 def relabel_like_mode(mode: Mode, draws: Array) -> Array:
     """Draws (chains, n, d) with their states named as at the mode."""
-    return renamed(mode, draws.reshape(-1, draws.shape[-1])).reshape(draws.shape)
+    return relabel_states(mode, draws.reshape(-1, draws.shape[-1])).reshape(draws.shape)
 
 
 def convert_coordinates(to: Model, of: Model, theta: Array) -> Array:

@@ -62,7 +62,7 @@ from rarehmm.sampling.methods import (
     shortest_buffer,
 )
 from rarehmm.search.long_series import find_long_mode, is_long
-from rarehmm.search.mode import Mode, find_mode, in_order, renamed
+from rarehmm.search.mode import Mode, find_mode, relabel_states, with_ordered_states
 
 FORCED: dict[str, tuple[Callable[[Job], Sampled], str]] = {
     "tass": (partial(by_paper, is_targeted=True), "the paper's sampler with targeted windows"),
@@ -146,7 +146,7 @@ def infer(
         on_blocks = check_block_sample(rng, mode, series, threads)
     else:
         series = whole = in_memory(series)
-        mode = in_order(find_mode(model, series, start, threads=threads, on_progress=on_progress))
+        mode = with_ordered_states(find_mode(model, series, start, threads=threads, on_progress=on_progress))
     job = Job(rng, mode, whole if method in EVERYTHING else series, wanted, threads, on_progress, executor)
     if method == "map" or mode.model.size == 0:
         why = "the mode was asked for" if mode.model.size else "everything is known"
@@ -192,7 +192,7 @@ def by_rule(job: Job, forced: bool) -> Inference:
     near = Check("nearly Gaussian", share, True, "effective share of points of the Laplace approximation")
     why = [f"{share:.0%} of the points of the Laplace approximation are effective"]
     longest = int(np.diff(series.bounds).max())
-    if forced or (share >= NEARLY_GAUSSIAN and mode.curved and longest >= 3):
+    if forced or (share >= NEARLY_GAUSSIAN and mode.positive_definite and longest >= 3):
         windows, frozen, bias = shortest_buffer(job)
         buffer = check_buffer(bias)
         if forced or buffer.passed:
@@ -295,4 +295,4 @@ def by_hmc_with_evidence(job: Job, work: float) -> tuple[Array, float, list[Chec
     """The same by Hamiltonian Monte Carlo."""
     draws, checks = by_hmc(job, work=work)
     flat, points = draws.reshape(-1, draws.shape[-1]), BatchedLogPosterior(job.mode.model, job.series, job.threads)
-    return draws, bridge_evidence(job.rng, job.mode, points, renamed(job.mode, flat)), checks
+    return draws, bridge_evidence(job.rng, job.mode, points, relabel_states(job.mode, flat)), checks

@@ -1,4 +1,4 @@
-"""Labels of observations by k-means, and what follows if labels are taken for the truth."""
+"""Labels of observations by k-means, and parameters estimated from labels as if they were the true states."""
 
 import warnings
 from itertools import pairwise
@@ -15,16 +15,16 @@ from rarehmm.exact.passes import decode
 from rarehmm.model.model import Model, Parameters, check_labels, check_spreads, no_priors
 from rarehmm.model.priors import Flat, Normal, bare
 
-BINS = 1000  # values beyond which one-dimensional k-means works on a histogram first
-STARTS = 8  # of k-means in several columns
-SOME = 2000  # observations from which the parameters of a state are estimated by steps
+BINS = 1000  # one-dimensional k-means works on a histogram if there are more distinct values
+STARTS = 8  # random starts of k-means in several columns
+SOME = 2000  # observations used to estimate the parameters of a state by L-BFGS
 
 
 # ---------------------------------------------------------------- k-means
 def kmeans_centres(y: Array, K: int, what: str = "values") -> Array:
-    """Centres (K,), ascending, of the best k-means clustering of numbers y (n,), by dynamic programming.
+    """Ascending centres (K,) of the optimal k-means clustering of numbers y (n,), by dynamic programming.
 
-    Exact for up to 1000 distinct values; beyond, exact on a histogram and then refined on all values (Lloyd).
+    Exact for up to 1000 distinct values.  For more, the optimum for a histogram is refined by Lloyd's algorithm.
     """
     values, counts = np.unique(y, return_counts=True)
     if len(values) < K:
@@ -48,7 +48,7 @@ def kmeans_centres(y: Array, K: int, what: str = "values") -> Array:
 
 
 def best_partition(values: Array, counts: IntArray, K: int) -> Array:
-    """Means of the K runs of sorted values that minimise the sum of squares within runs."""
+    """Means of the partition of sorted values into K runs with the smallest within-run sum of squares."""
     n = len(values)
     shifted = values - values.mean()
     weight, first, second = (np.concatenate([[0.0], np.cumsum(counts * shifted**p)]) for p in (0, 1, 2))
@@ -77,63 +77,71 @@ def best_partition(values: Array, counts: IntArray, K: int) -> Array:
 
 
 def nearest(y: Array, centres: Array) -> IntArray:
-    """The closest of ascending centres to each number."""
+    """Index of the centre closest to each number, for ascending centres."""
     return np.searchsorted((centres[1:] + centres[:-1]) / 2, y)
 
 
 def clusters(y: Array, K: int, sample: int | None = None, what: str = "values") -> IntArray:
-    """Cluster (n,) of each row of y (n, D) by k-means; in one column ascending, and the best there is.
+    """Cluster (n,) of each row of y (n, D) by k-means.
 
-    In several columns the best of a few starts, with columns divided by their standard deviations.  Of more rows, an
-    evenly spaced ``sample`` of about so many is clustered, if given.  ``what``: what rows are, for an error.
+    With one column the clustering is optimal and clusters are in ascending order.  With several columns it is the best
+    of a few random starts, after dividing each column by its standard deviation.  If ``sample`` is given, centres come
+    from about that many evenly spaced rows.  ``what`` names the rows in an error message.
     """
     if y.shape[1] == 1:
-        return nearest(y[:, 0], kmeans_centres(spaced(y[:, 0], sample), K, what))
+        return nearest(y[:, 0], kmeans_centres(evenly_spaced(y[:, 0], sample), K, what))
     spread = y.std(0)
     scaled = y / np.where(spread > 0, spread, 1.0)
-    some, rng = spaced(scaled, sample), np.random.default_rng(0)
+    some, rng = evenly_spaced(scaled, sample), np.random.default_rng(0)
     if (different := len(np.unique(some, axis=0))) < K:
         raise ValueError(f"y has {different} different {what}, too few for {K} states; use fewer states.")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # an empty cluster: another start does better
+        warnings.simplefilter("ignore", UserWarning)  # an empty cluster; another start does better
         tries = [kmeans2(some, K, minit="++", rng=rng)[0] for _ in range(STARTS)]
     centres = min(tries, key=lambda c: float((vq(some, c)[1] ** 2).sum()))
     return np.asarray(vq(scaled, centres)[0], dtype=np.int64)
 
 
-def spaced(values: Array, sample: int | None) -> Array:
-    """About so many of the values, evenly spaced; all of them if None."""
+def evenly_spaced(values: Array, sample: int | None) -> Array:
+    """About ``sample`` evenly spaced values, or all of them if it is None."""
     return values if sample is None else values[:: max(1, len(values) // sample)]
 
 
 def all_rows(series: Series) -> tuple[Array, BoolArray]:
-    """All observations (T, D), and which of them are there (T,); where only some columns are, the others' medians are
-    put in: labels are a start, no more."""
+    """All observations (T, D), and which rows (T,) have at least one observed value.
+
+    In rows that are partly observed, missing values are replaced by column medians: labels are only starting values.
+    """
     y = np.concatenate([rows for _, rows in series.strides()])
     seen = ~np.isnan(y).all(1)
     if np.isnan(y[seen]).any():
-        y[np.ix_(seen, np.isnan(y[seen]).all(0))] = 1.0  # one that is never there; a value that every family takes
+        y[np.ix_(seen, np.isnan(y[seen]).all(0))] = 1.0  # a column that is never observed; every family accepts 1
         y[seen] = np.where(np.isnan(y[seen]), np.nanquantile(y[seen], 0.5, axis=0, method="nearest"), y[seen])
     return y, seen
 
 
 def kmeans_labels(series: Series, K: int, sample: int | None = None) -> IntArray:
-    """Labels (T,) by k-means, in one column 0 for the smallest centre; a missing observation has the label of the one
-    before."""
+    """Labels (T,) by k-means; a missing observation gets the label of the one before it.
+
+    With one column, labels are in ascending order of the centres.
+    """
     y, seen = all_rows(series)
     labels = np.zeros(len(y), dtype=np.int64)
     labels[seen] = clusters(y[seen], K, sample)
-    return carried(labels, seen)
+    return fill_forward(labels, seen)
 
 
-def carried(labels: IntArray, seen: Any) -> IntArray:
-    """Labels where nothing was seen are taken from the last time something was (the first, at the beginning)."""
+def fill_forward(labels: IntArray, seen: Any) -> IntArray:
+    """Fill gaps with the label of the last row with ``seen``, or of the first such row at the beginning."""
     last = np.maximum.accumulate(np.where(seen, np.arange(len(labels)), -1))
     return labels[np.where(last >= 0, last, int(np.argmax(seen)))]
 
 
 def segmental_labels(model: Model, series: Series, labels: IntArray, steps: int = 20) -> IntArray:
-    """Segmental k-means (Juang and Rabiner 1990): estimate from labels, decode, until labels stay."""
+    """Refine labels (T,) by segmental k-means (Juang and Rabiner 1990).
+
+    Estimation from labels alternates with Viterbi decoding until the labels no longer change.
+    """
     free = Model(model.family, model.n_states, no_priors(model.family))
     for _ in range(steps):
         new, _ = decode(free, from_labels(free, series, labels), series)
@@ -143,9 +151,9 @@ def segmental_labels(model: Model, series: Series, labels: IntArray, steps: int 
     return labels
 
 
-# ---------------------------------------------------------------- labels taken for the truth
+# ---------------------------------------------------------------- estimates from labels
 def from_labels(model: Model, series: Series, labels: IntArray) -> Parameters:
-    """Parameters as if labels (T,) were the states: the family's estimates, and ratios of counted transitions."""
+    """Estimate parameters as if labels (T,) were the states: the family's estimates, and transition frequencies."""
     check_spreads(series)
     K, family = model.n_states, model.family
     x = check_labels(labels, len(series), K)
@@ -154,20 +162,23 @@ def from_labels(model: Model, series: Series, labels: IntArray) -> Parameters:
     for k in range(K):
         mine = y[seen & (x == k)]
         if len(mine) == 0:
-            raise ValueError(f"no observation has the label {k}; each of the {K} states needs some.")
-        phi[k] = estimated(model, mine)
+            raise ValueError(f"no observation has label {k}; each of the {K} states needs at least one.")
+        phi[k] = estimate_state(model, mine)
     positive = np.array([p.support == "positive" for p in family.parameters])
-    phi = np.where(positive, np.maximum(phi, 1e-9 * estimated(model, y[seen])), phi)
-    phi = np.where(positive & ~(phi > 0), 1.0, phi)  # of a column that never changes
-    pairs = np.zeros((K, K)) + 1e-3  # never seen is not impossible
+    phi = np.where(positive, np.maximum(phi, 1e-9 * estimate_state(model, y[seen])), phi)
+    phi = np.where(positive & ~(phi > 0), 1.0, phi)  # a constant column
+    pairs = np.zeros((K, K)) + 1e-3  # a transition that was never seen is not impossible
     inside = np.ones(len(x), dtype=bool)
     inside[series.bounds[:-1]] = False
     np.add.at(pairs, (x[:-1][inside[1:]], x[1:][inside[1:]]), 1.0)
     return model.natural(phi, pairs / pairs.sum(1, keepdims=True))
 
 
-def estimated(model: Model, rows: Array) -> Array:
-    """Parameters (P,) of one state from its observations (n, D): by the family's rule, or the mode under the priors."""
+def estimate_state(model: Model, rows: Array) -> Array:
+    """Estimate the parameters (P,) of one state from its observations (n, D).
+
+    This is the family's own estimate if it has one, and otherwise the posterior mode.
+    """
     family: Any = model.family
     if has(family, "estimate"):
         return np.asarray(family.estimate(rows[:, 0] if columns(family) == 1 else rows, np.ones(len(rows))))
@@ -182,22 +193,22 @@ def estimated(model: Model, rows: Array) -> Array:
             value = float(np.sum(log_density(family, y, c)))
             slope = np.array([np.sum(s + np.zeros(len(some))) for s in score(family, y, c)])
             for i, prior in enumerate(map(bare, model.priors.emission)):
-                if not isinstance(prior, Flat):  # which is uniform in what is sampled
+                if not isinstance(prior, Flat):  # a flat prior is uniform in sampling coordinates
                     at = phi[i : i + 1]
                     value += float(prior.log_density(at)[0]) + logs[i] * x[i]
                     slope[i] += prior.slope(at)[0] + logs[i] / at[0]
             slope = np.where(logs, slope * phi, slope)
         if not (np.isfinite(value) and np.isfinite(slope).all()):
-            raise ValueError(f"the log density of {type(family).__name__} is not finite at {phi}")
+            raise ValueError(f"the log density of {type(family).__name__} is not finite at {phi}.")
         return -value, -slope
 
-    begin = np.array([centre(prior, log) for prior, log in zip(model.priors.emission, logs, strict=True)])
+    begin = np.array([prior_mode(prior, log) for prior, log in zip(model.priors.emission, logs, strict=True)])
     x = descend(down, begin, 1000).x
     return np.where(logs, np.exp(np.where(logs, x, 0.0)), x)
 
 
-def centre(prior: Prior, log: bool) -> float:
-    """Where a prior is highest, of the logarithm if that is what is sampled; 0 if it is flat."""
+def prior_mode(prior: Prior, log: bool) -> float:
+    """Mode of a prior density, in the logarithm of the parameter if ``log``; 0 for a flat prior."""
     prior = bare(prior)
     if isinstance(prior, Normal) and not log:
         return prior.mean

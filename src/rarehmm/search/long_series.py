@@ -1,14 +1,14 @@
-r"""Long series: a pass over all of it, and blocks drawn by what they say about the parameters, which stand for it.
+r"""Long series: a sample of informative blocks that represents the whole, corrected by an exact pass over all data.
 
-The log likelihood near a point :math:`\hat\theta` is that of drawn blocks, each weighted by the inverse of its chance
-to be drawn, plus what an exact pass at :math:`\hat\theta` finds beyond it:
+Near a point :math:`\hat\theta`, the log likelihood is estimated by that of the sampled blocks, each weighted by the
+inverse of its inclusion probability, and corrected to first order by an exact pass at :math:`\hat\theta`:
 
 .. math:: \ell(\theta) \approx \sum_{b} \frac{\ell_b(\theta)}{\pi_b} + \ell(\hat\theta) - \sum_b
    \frac{\ell_b(\hat\theta)}{\pi_b} + \Bigl(\nabla\ell(\hat\theta) - \sum_b \frac{\nabla\ell_b(\hat\theta)}{\pi_b}\Bigr)
    \cdot (\theta - \hat\theta)
 
-Value and gradient are exact at :math:`\hat\theta`; only the curvature is left to chance, and how much is measured.  A
-few exact passes lead to the mode; everything else is done on the blocks, in memory, whatever the length of the series.
+Value and gradient are exact at :math:`\hat\theta`; only the curvature is subject to sampling error, which is measured.
+A few exact passes lead to the mode; everything else uses the blocks, in memory, however long the series is.
 """
 
 from dataclasses import dataclass
@@ -30,30 +30,32 @@ from rarehmm.exact.passes import Expectations, Pass, expectations, log_likelihoo
 from rarehmm.exact.statistics import kept_of
 from rarehmm.model.model import Model, Parameters
 from rarehmm.model.stationary import stationary
-from rarehmm.search.initial import climbed, find_states
-from rarehmm.search.mode import Mode, find_mode, in_order, is_other, metric, negative_hessian, newton
+from rarehmm.search.initial import climb_briefly, find_states
+from rarehmm.search.mode import Mode, find_mode, is_distinct_mode, metric, negative_hessian, newton, with_ordered_states
 
-MOST, LEAST = 1 << 21, 1 << 13  # observations drawn, without halos, however much memory there is
-BLOCKS = 1000  # at least, where halos leave room for so many
-EVEN = 0.2  # share of the chances that is the same for all observations
-CLOSE = 1e-2  # whitened exact gradient below which a point is the mode
-SEAMS, LONGEST = 1e-3, 1 << 15  # error of messages that calls for longer halos, and the longest
-PASSES = 8  # at most, on the way to it
-WINDOW = 5  # observations of a window of the sampler
+MOST, LEAST = 1 << 21, 1 << 13  # bounds on the number of sampled observations, without halos
+BLOCKS = 1000  # intended minimum number of blocks
+EVEN = 0.2  # uniform share of the sampling weights
+CLOSE = 1e-2  # a point counts as the mode if no component of its whitened exact gradient exceeds this
+SEAMS, LONGEST = 1e-3, 1 << 15  # largest error of messages at the seams, and longest halo
+PASSES = 8  # maximum number of exact passes on the way to the mode
+WINDOW = 5  # observations in a window of the sampler
 
 
 @dataclass(frozen=True)
 class Shares:
-    """How much of what is known about the parameters comes from each block: ``coefficients`` (n,) of its sums.
+    """Share of each block in the information about the parameters: a linear function of its sums.
 
-    The mean, over the free components of theta, of the paper's targeted weights: its share of the observations of the
-    state, or of the transitions from it and along it, of those that are to be expected in all.
+    It is the mean, over the free components of theta, of the paper's targeted weights: the share of the block in the
+    expected observations of a state, or in the expected transitions out of it and along the component in question.
+    ``coefficients`` (n,) multiply the sums.
     """
 
     coefficients: Array
 
     @classmethod
     def of(cls, model: Model, parameters: Parameters, sizes: tuple[int, int, int], T: int) -> "Shares":
+        """The shares at given parameters, for sums with ``sizes`` K, P and Q, of a series of length T."""
         K, P, _ = sizes
         distribution = np.maximum(stationary(parameters.transition), 1e-300)
         every = np.zeros(len(model.vector))
@@ -62,7 +64,7 @@ class Shares:
         _, counts, _, pairs, _ = split_sums(coefficients, *sizes)
         counts += every[: K * P].reshape(P, K).sum(0) / (T * distribution)
         for wanted, j, k in zip(every[K * P :], *model.coordinates.free(K), strict=True):
-            pairs[j, k] += wanted / (2 * T * distribution[j])  # the kernels leave out the factor P
+            pairs[j, k] += wanted / (2 * T * distribution[j])  # the kernels omit the factor P[j, k]
             pairs[j] += wanted * parameters.transition[j] / (2 * T * distribution[j])
         return cls(coefficients)
 
@@ -70,9 +72,13 @@ class Shares:
         return np.asarray(self.coefficients @ sums)
 
 
-class Whole(NamedTuple):
-    """An exact pass over a long series: its sums, its blocks, their ``shares`` (n,) and the messages (2, n, K) at their
-    begins and ends, and a ``halo`` that suffices for all of them, or (``settled``) for most."""
+class FullPass(NamedTuple):
+    """Result of an exact pass over a long series.
+
+    ``sums`` are the expectations over the series; ``blocks`` its n blocks, with their ``shares`` (n,) and the
+    ``messages`` (2, n, K) at their beginnings and ends.  A ``halo`` of this length is long enough for all blocks, or
+    only for most of them if ``settled``.
+    """
 
     sums: Expectations
     blocks: blocks.Blocks
@@ -82,34 +88,36 @@ class Whole(NamedTuple):
     settled: bool
 
 
-def affordable(model: Model, series: Series) -> float:
-    """How many observations fit into the memory that is allowed, with all that is kept for their windows."""
+def affordable_length(model: Model, series: Series) -> float:
+    """Number of observations that fit into the memory limit, with everything that is stored for their windows."""
     K, P = model.n_states, len(model.family.parameters)
-    sums = K * (2 * P + K + 2)  # of a window: scores, statistics, transitions, counts and first states
+    sums = K * (2 * P + K + 2)  # per window: scores, statistics, transitions, counts and first states
     window = 8 * (4 * sums + 2 * K + 2 * model.size)
     return series.memory_limit / (window / WINDOW + 16 * series.n_columns)
 
 
 def block_sample_size(model: Model, series: Series) -> int:
-    """How many observations are drawn."""
-    return int(np.clip(affordable(model, series), LEAST, MOST))
+    """Number of observations to sample from a long series."""
+    return int(np.clip(affordable_length(model, series), LEAST, MOST))
 
 
 def is_long(model: Model, series: Series) -> bool:
-    """Whether blocks should stand for a series: it needs more memory than is allowed, and is more than twice as long as
-    what would be drawn of it."""
-    return len(series) > max(affordable(model, series), 2 * block_sample_size(model, series))
+    """Whether a series should be represented by a sample of blocks.
+
+    It should if it exceeds the memory limit and is more than twice as long as the sample would be.
+    """
+    return len(series) > max(affordable_length(model, series), 2 * block_sample_size(model, series))
 
 
-def whole_pass(model: Model, theta: Array, series: Series, threads: int | None = None) -> Whole:
-    """All of a series at a point theta (d,)."""
+def full_pass(model: Model, theta: Array, series: Series, threads: int | None = None) -> FullPass:
+    """Run an exact pass over a series at theta (d,)."""
     parameters = model.unpack(theta)
     one = Pass(model, parameters, series, threads, False, back=True, with_statistics=True)
     one.largest = min(one.largest, max(SMALLEST, block_sample_size(model, series) // BLOCKS))
     one.each = Shares.of(model, parameters, one.sizes, len(series))
     sums = one.run()
     settled = one.task.halo == 0 and not one.blocks.fresh.all()
-    return Whole(sums, one.blocks, one.of_blocks, one.messages[:2], one.task.halo or HALOS[-1], settled)
+    return FullPass(sums, one.blocks, one.of_blocks, one.messages[:2], one.task.halo or HALOS[-1], settled)
 
 
 def sample_blocks(
@@ -117,28 +125,30 @@ def sample_blocks(
     model: Model,
     theta: Array,
     series: Series,
-    whole: Whole,
+    whole: FullPass,
     size: int,
     threads: int | None = None,
 ) -> BlockSample:
-    """About ``size`` observations in blocks, systematically, with chances in proportion to their shares; with halos so
-    long that messages at theta, where the whole pass was, become what they are there."""
+    """Sample blocks with about ``size`` observations in total, by systematic sampling in proportion to their shares.
+
+    Halos are extended until the messages at ``theta``, where the full pass was run, agree with the exact ones.
+    """
     length = whole.blocks.length
     weights = (1 - EVEN) * whole.shares / whole.shares.sum() + EVEN * length / length.sum()
-    chances = inclusion(weights, size / float(weights @ length))
-    at, halo = systematic(rng, chances), whole.halo
-    sample = read_blocks(series, whole.blocks, at, 1 / chances[at], halo)
+    probabilities = inclusion_probabilities(weights, size / float(weights @ length))
+    at, halo = systematic_sample(rng, probabilities), whole.halo
+    sample = read_blocks(series, whole.blocks, at, 1 / probabilities[at], halo)
     while whole.settled:
         sample.seams = seam_error(model, theta, sample, whole.messages[:, at], threads)
         if sample.seams < SEAMS or halo >= LONGEST:
             break
         halo *= 4
-        sample = read_blocks(series, whole.blocks, at, 1 / chances[at], halo)
+        sample = read_blocks(series, whole.blocks, at, 1 / probabilities[at], halo)
     return sample
 
 
 def read_blocks(series: Series, every: blocks.Blocks, at: IntArray, weights: Array, halo: int) -> BlockSample:
-    """Some of the blocks of a series, with halos."""
+    """Read the blocks ``at`` of a series, with halos."""
     first, length, begin, stop = (part[at] for part in every[:4])
     low, high = np.maximum(begin, first - halo), np.minimum(stop, first + length + halo)
     y = rows_at(series, low, high)
@@ -146,7 +156,7 @@ def read_blocks(series: Series, every: blocks.Blocks, at: IntArray, weights: Arr
 
 
 def seam_error(model: Model, theta: Array, sample: BlockSample, exact: Array, threads: int | None = None) -> float:
-    """How far the messages that halos reach are from the exact ones (2, S, K), as probabilities."""
+    """Largest error of the messages at the inner ends of halos, as probabilities, given the exact ones (2, S, K)."""
     one = Pass(model, model.unpack(theta), sample, threads, False, back=True)
     one.run()
     left, right = (one.messages[0] @ one.point.transition, exact[0] @ one.point.transition), (one.messages[1], exact[1])
@@ -158,8 +168,8 @@ def seam_error(model: Model, theta: Array, sample: BlockSample, exact: Array, th
     return float(max(errors))
 
 
-def inclusion(weights: Array, count: float) -> Array:
-    """Chances (n,) in proportion to weights as far as they stay below 1, ``count`` in all."""
+def inclusion_probabilities(weights: Array, count: float) -> Array:
+    """Inclusion probabilities (n,) in proportion to weights, capped at 1, with sum ``count``."""
     out = np.ones(len(weights))
     free = np.ones(len(weights), dtype=bool)
     while (left := count - (~free).sum()) < free.sum():
@@ -170,9 +180,9 @@ def inclusion(weights: Array, count: float) -> Array:
     return out
 
 
-def systematic(rng: np.random.Generator, chances: Array) -> IntArray:
-    """Places drawn in order with the given chances, their sum of them in all."""
-    total = np.cumsum(chances)
+def systematic_sample(rng: np.random.Generator, probabilities: Array) -> IntArray:
+    """Draw indices in ascending order by systematic sampling with the given inclusion probabilities."""
+    total = np.cumsum(probabilities)
     at = rng.random() + np.arange(int(np.ceil(total[-1])))
     return np.unique(np.searchsorted(total, at[at < total[-1]], side="right"))
 
@@ -180,27 +190,29 @@ def systematic(rng: np.random.Generator, chances: Array) -> IntArray:
 def anchor(
     model: Model, theta: Array, sample: BlockSample, sums: Expectations, spread: Array, threads: int | None = None
 ) -> None:
-    """Make drawn blocks exact at theta, where all of the series has these sums; ``spread`` (d,): standard deviations,
-    of which a tenth is a step for differences."""
+    """Correct a sample of blocks so that it is exact at theta, where the whole series has the expectations ``sums``.
+
+    Finite differences step by a tenth of the standard deviations ``spread`` (d,).
+    """
 
     def value(x: Array) -> float:
         return log_likelihood(model, model.unpack(x), sample, threads=threads)
 
-    mine = expectations(model, model.unpack(theta), sample, with_statistics=True, threads=threads)
+    sampled = expectations(model, model.unpack(theta), sample, with_statistics=True, threads=threads)
     exact = model.gradient_from_expectations(theta, sums.scores, sums.pairs, sums.first)
-    rise = [(value(theta + step) - value(theta - step)) / (2 * step.max()) for step in np.diag(0.1 * spread)]
+    slopes = [(value(theta + step) - value(theta - step)) / (2 * step.max()) for step in np.diag(0.1 * spread)]
     sample.anchor = Anchor(
         theta,
-        sums.log_likelihood - mine.log_likelihood,
-        exact - model.gradient_from_expectations(theta, mine.scores, mine.pairs, mine.first),
-        exact - np.array(rise),
+        sums.log_likelihood - sampled.log_likelihood,
+        exact - model.gradient_from_expectations(theta, sampled.scores, sampled.pairs, sampled.first),
+        exact - np.array(slopes),
         kept_of(model, theta, sums),
         sums.counts,
     )
 
 
 def block_gradients(model: Model, theta: Array, sample: BlockSample, threads: int | None = None) -> Array:
-    """Weighted gradients (S, d) of the log likelihood of drawn blocks."""
+    """Weighted gradients (S, d) of the log likelihood of each sampled block."""
     one = Pass(model, model.unpack(theta), sample, threads, False, back=True, each=np.transpose)
     one.run()
     scores, _, _, pairs, first = split_sums(one.of_blocks.T, *one.sizes)
@@ -217,7 +229,10 @@ def find_long_mode(
     threads: int | None = None,
     on_progress: OnProgress = silent,
 ) -> tuple[Mode, BlockSample]:
-    """The mode of a long series, and blocks that stand for it there; states are in the order of ``naming``."""
+    """Find the mode of a long series, and a sample of blocks that is anchored there.
+
+    States are in the order of ``state_order``.
+    """
     others: list[Climb] = []
     if start is None:
         with series.reporting(partial(on_progress, "finding states")):
@@ -225,20 +240,20 @@ def find_long_mode(
         start = best.parameters
     size = block_sample_size(model, series)
 
-    def passed(number: int, theta: Array) -> Whole:
+    def full_pass_at(number: int, theta: Array) -> FullPass:
         with series.reporting(partial(on_progress, f"pass {number} over all data")):
-            return whole_pass(model, theta, series, threads)
+            return full_pass(model, theta, series, threads)
 
     theta = model.pack(bounded(start))
-    sample = sample_blocks(rng, model, theta, series, passed(1, theta), size, threads)
-    rough = in_order(find_mode(model, sample, start, threads=threads, on_progress=on_progress))
-    climbs = [climbed(rough.model, sample, c.parameters, 30, threads) for c in others]
-    others = [c for c in climbs if is_other(rough, sample, c, threads)]
+    sample = sample_blocks(rng, model, theta, series, full_pass_at(1, theta), size, threads)
+    rough = with_ordered_states(find_mode(model, sample, start, threads=threads, on_progress=on_progress))
+    climbs = [climb_briefly(rough.model, sample, c.parameters, 30, threads) for c in others]
+    others = [c for c in climbs if is_distinct_mode(rough, sample, c, threads)]
     model, theta, value, spread = rough.model, rough.theta, 0.0, np.linalg.norm(rough.factor, axis=1)
     for number in range(2, PASSES + 1):
         if number > 2:
             theta, _ = newton(model, sample, theta, value, rough.factor, threads, 20, 30.0)
-        whole = passed(number, theta)
+        whole = full_pass_at(number, theta)
         if number == 2:
             sample = sample_blocks(rng, model, theta, series, whole, size, threads)
         anchor(model, theta, sample, whole.sums, spread, threads)

@@ -1,6 +1,7 @@
-r"""Mode: where the posterior is largest, and how it curves there.
+r"""Posterior mode: where the posterior density is highest, and its curvature there.
 
-EM finds the hill, Newton's method its top: the Hessian is needed anyway, as the metric of the sampler.
+EM climbs most of the way and Newton's method converges to the top.  Its Hessian is computed anyway: samplers use it as
+their metric.
 """
 
 import warnings
@@ -22,15 +23,30 @@ from rarehmm.model.model import Model, Parameters, scaled_summaries
 from rarehmm.model.priors import Normal
 from rarehmm.search.initial import find_states
 
-CLOSE = 1e-3  # whitened gradient below which a point is the mode
+CLOSE = 1e-3  # a point counts as the mode if no component of its whitened gradient exceeds this
 
 
 class Mode(NamedTuple):
-    """The mode ``theta`` (d,) of a model whose log ratios refer to the largest entry of each row.
+    """A posterior mode, with the curvature of the log posterior there.
 
-    ``hessian`` (d, d) is that of the negative log posterior; ``factor`` (d, d) the Cholesky factor of its inverse, so
-    that ``theta + factor @ z`` with standard normal z is a draw of the Laplace approximation; ``curved`` whether the
-    Hessian was positive definite (else the factor is made of its diagonal); ``others`` modes of nearly the same height.
+    Attributes
+    ----------
+    model : Model
+        The model in the coordinates of ``theta``: the reference of each row's log ratios is its largest transition
+        probability.
+    theta : array (d,)
+        The mode.
+    log_posterior : float
+        Log posterior density at the mode, up to a constant.
+    hessian : array (d, d)
+        Hessian of the negative log posterior at the mode.
+    factor : array (d, d)
+        Cholesky factor of the inverse Hessian: ``theta + factor @ z`` with standard normal ``z`` is a draw from the
+        Laplace approximation.
+    positive_definite : bool
+        Whether the Hessian is positive definite.  If not, ``factor`` is computed from its diagonal.
+    others : list of Climb
+        Other modes whose log posterior is nearly as high.
     """
 
     model: Model
@@ -38,7 +54,7 @@ class Mode(NamedTuple):
     log_posterior: float
     hessian: Array
     factor: Array
-    curved: bool
+    positive_definite: bool
     others: list[Climb]
 
 
@@ -51,9 +67,39 @@ def find_mode(
     steps: int = 100,
     on_progress: OnProgress = silent,
 ) -> Mode:
-    """The mode near ``start``, or out of the data alone: states are then found by ``find_states``."""
+    """Find the posterior mode of a model.
+
+    Parameters
+    ----------
+    model : Model
+    series : Series or BlockSample
+        The data.
+    start : Parameters, optional
+        Where the search begins.  By default, starting values are found from the data.
+    threads : int, optional
+        Number of threads.
+    steps : int
+        Maximum number of EM steps.
+    on_progress : callable, optional
+        Called as ``on_progress(stage, done, total)``.
+
+    Returns
+    -------
+    Mode
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rarehmm import Gaussian, Model, Series, default_priors, find_mode
+    >>> y = np.random.default_rng(0).normal(5, 1, size=300)
+    >>> y[100:130] += 9
+    >>> series = Series(y)
+    >>> mode = find_mode(Model(Gaussian(), 2, default_priors(Gaussian(), 2, series)), series)
+    >>> np.sort(mode.model.unpack(mode.theta).phi[:, 0]).round()
+    array([ 5., 14.])
+    """
     others: list[Climb] = []
-    if model.size == 0:  # everything is known
+    if model.size == 0:  # every parameter is fixed
         none = np.zeros((0, 0))
         return Mode(model, np.zeros(0), log_posterior(model, np.zeros(0), series)[0], none, none, True, [])
     if start is None:
@@ -61,42 +107,44 @@ def find_mode(
         best, *others = find_states(model, rows_in(series), threads=threads)
         start = best.parameters
     if has_m_step(model):
-        report = partial(climb_progress, on_progress, steps)
+        report = partial(report_em_step, on_progress, steps)
         start = climb(model, series, start, steps=steps, tolerance=1e-2, threads=threads, on_progress=report).parameters
     model = model.with_reference(start.transition)
-    on_progress("the mode", 0, 0)
+    on_progress("refining the mode", 0, 0)
     theta, value = polish(model, series, model.pack(bounded(start)), threads)
     hessian = negative_hessian(model, series, theta, threads)
-    factor, curved = metric(hessian)
+    factor, positive_definite = metric(hessian)
     theta, value = newton(model, series, theta, value, factor, threads)
-    mode = Mode(model, theta, value, hessian, factor, curved, [])
-    return mode._replace(others=[c for c in others if is_other(mode, series, c, threads)])
+    mode = Mode(model, theta, value, hessian, factor, positive_definite, [])
+    return mode._replace(others=[c for c in others if is_distinct_mode(mode, series, c, threads)])
 
 
-def climb_progress(on_progress: OnProgress, steps: int, step: int, _: float) -> None:
+def report_em_step(on_progress: OnProgress, steps: int, step: int, _: float) -> None:
+    """Report the progress of EM."""
     on_progress("climbing to the mode", step, steps)
 
 
-# ---------------------------------------------------------------- names and order of states
-def naming(mode: Mode) -> tuple[int, IntArray]:
-    """The parameter that tells the states of a mode apart best, by gaps in standard deviations, and their order by it.
+# ---------------------------------------------------------------- labels and order of states
+def state_order(mode: Mode) -> tuple[int, IntArray]:
+    """The emission parameter that separates the states of a mode best, and the order (K,) of the states by it.
 
-    States that something known tells apart keep their places.
+    The best parameter has the largest minimum gap between neighbouring states, in posterior standard deviations.  Only
+    exchangeable states change places.
     """
     model, K = mode.model, mode.model.n_states
-    values, spread = components(mode)
+    values, spread = emission_estimates(mode)
     best, gap = 0, -1.0
     for i in range(len(model.family.parameters)):
-        order = by_value(model, values[i])
+        order = ascending_states(model, values[i])
         x, sd = values[i][order], spread[i][order]
-        least = min(least_gap(x[group], sd[group]) for group in model.exchangeable_groups)
+        least = min(smallest_gap(x[group], sd[group]) for group in model.exchangeable_groups)
         if least > gap:
             best, gap = i, least
-    return best, by_value(model, values[best]) if K > 1 else np.zeros(1, dtype=np.int64)
+    return best, ascending_states(model, values[best]) if K > 1 else np.zeros(1, dtype=np.int64)
 
 
-def components(mode: Mode) -> tuple[Array, Array]:
-    """Emission parameters (P, K) of a mode, as they are sampled, and their standard deviations, 0 where known."""
+def emission_estimates(mode: Mode) -> tuple[Array, Array]:
+    """Emission parameters (P, K) of a mode in sampling coordinates, and their standard deviations (0 where fixed)."""
     model, K = mode.model, mode.model.n_states
     spread = np.zeros(len(model.vector))
     spread[model.free] = np.linalg.norm(mode.factor, axis=1)
@@ -104,54 +152,55 @@ def components(mode: Mode) -> tuple[Array, Array]:
     return model.spread(mode.theta)[:size].reshape(-1, K), spread[:size].reshape(-1, K)
 
 
-def least_gap(x: Array, sd: Array) -> float:
-    """The smallest of the gaps between ascending values, in standard deviations."""
+def smallest_gap(x: Array, sd: Array) -> float:
+    """Smallest gap between neighbours in an ascending sequence, in standard deviations."""
     gaps = np.diff(x) / np.maximum(np.hypot(sd[1:], sd[:-1]), 1e-300)
     return float(gaps.min(initial=np.inf))
 
 
-def by_value(model: Model, values: Array) -> IntArray:
-    """States (K,) in ascending order of their values, among those that may change their names."""
+def ascending_states(model: Model, values: Array) -> IntArray:
+    """States (K,) in ascending order of their values within each group of exchangeable states."""
     order = np.arange(model.n_states)
     for group in model.exchangeable_groups:
         order[group] = group[np.argsort(values[group])]
     return order
 
 
-def in_order(mode: Mode) -> Mode:
-    """The same mode with its states in the order of ``naming``."""
-    order = naming(mode)[1]
+def with_ordered_states(mode: Mode) -> Mode:
+    """Reorder the states of a mode as ``state_order`` says."""
+    order = state_order(mode)[1]
     model, K = mode.model, mode.model.n_states
     if np.array_equal(order, np.arange(K)):
         return mode
     new = replace(model, coordinates=model.coordinates.reordered(order))
-    at = {name: i for i, name in enumerate(places(model))}
-    # the new component (i, k) of an emission is the old one of state order[k]; so for both states of a transition
-    from_old = [at[kind, order[j] if kind == "row" else j, int(order[k])] for kind, j, k in places(new)]
+    at = {key: i for i, key in enumerate(component_keys(model))}
+    # new state k is old state order[k], in emission parameters and in both indices of a transition
+    from_old = [at[kind, order[j] if kind == "row" else j, int(order[k])] for kind, j, k in component_keys(new)]
     hessian = mode.hessian[np.ix_(from_old, from_old)]
-    factor, curved = metric(hessian)
-    return mode._replace(model=new, theta=mode.theta[from_old], hessian=hessian, factor=factor, curved=curved)
+    factor, positive_definite = metric(hessian)
+    return Mode(new, mode.theta[from_old], mode.log_posterior, hessian, factor, positive_definite, mode.others)
 
 
-def places(model: Model) -> list[tuple[str, int, int]]:
-    """What each component of theta is: ("phi", parameter, state) or ("row", from, to)."""
+def component_keys(model: Model) -> list[tuple[str, int, int]]:
+    """Key of each component of theta: ``("phi", parameter, state)`` or ``("row", from, to)``."""
     K, P = model.n_states, len(model.family.parameters)
     every = [("phi", i, k) for i in range(P) for k in range(K)]
     every += [("row", int(j), int(k)) for j, k in zip(*model.coordinates.free(K), strict=True)]
     return [every[i] for i in model.free]
 
 
-def names(mode: Mode, theta: Array) -> IntArray:
-    r"""For each of the points theta (n, d), which of its states (n, K) is most like each state of the mode.
+def match_states(mode: Mode, theta: Array) -> IntArray:
+    r"""State (n, K) of each point theta (n, d) that corresponds to each state of the mode.
 
-    The assignment that minimises :math:`\sum_k \sum_i (x_{ij} - m_{ik})^2 / s_{ik}^2` over the emission parameters: a
-    state that is known badly may wander past another one without taking its name.
+    The assignment :math:`k \mapsto j(k)` minimises :math:`\sum_k \sum_i (x_{i j(k)} - m_{ik})^2 / s_{ik}^2` over the
+    emission parameters.  Distances are in posterior standard deviations, so a poorly determined state can drift past
+    another without swapping labels with it.
     """
     model, K = mode.model, mode.model.n_states
-    centre, spread = components(mode)
+    centre, spread = emission_estimates(mode)
     x = model.spread(theta)[:, : centre.size].reshape(-1, *centre.shape)  # (n, P, K)
     scale = np.where(spread > 0, spread, 1.0)
-    far = (((x[..., :, None] - centre[:, None, :]) / scale[:, None, :]) ** 2).sum(1)  # (n, of the point, of the mode)
+    far = (((x[..., :, None] - centre[:, None, :]) / scale[:, None, :]) ** 2).sum(1)  # (n, K of point, K of mode)
     out = np.tile(np.arange(K), (len(x), 1))
     for group in model.exchangeable_groups:
         mine = far[:, group[:, None], group]
@@ -162,26 +211,26 @@ def names(mode: Mode, theta: Array) -> IntArray:
     return out
 
 
-def has_names(mode: Mode, theta: Array) -> BoolArray:
-    """Which of the points theta (n, d) have their states named as at the mode; all, where names matter.
+def is_labelled_like_mode(mode: Mode, theta: Array) -> BoolArray:
+    """Whether the states of each point theta (n, d) are labelled as at the mode.
 
-    The posterior does not change when states are renamed; the half (sixth, ...) of it that has these names is all there
-    is to know.
+    The posterior is invariant under permutations of exchangeable states, so the points with one labelling (1 / K! of
+    its mass if all states are exchangeable) represent all of it.  Without exchangeable states, every point qualifies.
     """
-    return np.asarray((names(mode, theta) == np.arange(mode.model.n_states)).all(1))
+    return np.asarray((match_states(mode, theta) == np.arange(mode.model.n_states)).all(1))
 
 
-def renamed(mode: Mode, theta: Array) -> Array:
-    """Draws theta (n, d) with their states named as at the mode; where names matter, as they are."""
-    order = names(mode, theta)
+def relabel_states(mode: Mode, theta: Array) -> Array:
+    """Relabel the exchangeable states of draws theta (n, d) to match those of the mode."""
+    order = match_states(mode, theta)
     moves = (order != np.arange(mode.model.n_states)).any(1)
     theta = theta.copy()
-    theta[moves] = mode.model.pack_all(*reordered(*mode.model.unpack_all(theta[moves]), order[moves]))
+    theta[moves] = mode.model.pack_all(*reorder_states(*mode.model.unpack_all(theta[moves]), order[moves]))
     return theta
 
 
-def reordered(phi: Array, transition: Array, order: IntArray) -> tuple[Array, Array]:
-    """Parameters (..., K, P) and matrices (..., K, K) with state k what state order[..., k] was."""
+def reorder_states(phi: Array, transition: Array, order: IntArray) -> tuple[Array, Array]:
+    """Permute states: new state k of phi (..., K, P) and transition (..., K, K) is old state ``order[..., k]``."""
     rows = np.take_along_axis(transition, order[..., :, None], axis=-2)
     return np.take_along_axis(phi, order[..., None], axis=-2), np.take_along_axis(rows, order[..., None, :], axis=-1)
 
@@ -197,8 +246,10 @@ def newton(
     steps: int = 5,
     reach: float = 1.0,
 ) -> tuple[Array, float]:
-    """Higher up by Newton steps with one metric, of ``reach`` standard deviations at most, as long as they rise; the
-    point and its log posterior."""
+    """Take Newton steps with a fixed metric while the log posterior rises; return the point and its log posterior.
+
+    No component of a step exceeds ``reach`` in whitened coordinates.
+    """
     for _ in range(steps):
         slope = factor.T @ log_posterior(model, theta, series, threads=threads)[1]
         if np.abs(slope).max() < CLOSE:
@@ -215,7 +266,7 @@ def newton(
 
 
 def polish(model: Model, series: Observations, theta: Array, threads: int | None) -> tuple[Array, float]:
-    """A point higher up by L-BFGS, if EM has stopped short of the mode or there is no EM."""
+    """Climb by L-BFGS if the family has no M-step; return the point and its log posterior."""
 
     def down(x: Array) -> tuple[float, Array]:
         value, slope = log_posterior(model, x, series, threads=threads)
@@ -231,8 +282,8 @@ def polish(model: Model, series: Observations, theta: Array, threads: int | None
     found = descend(down, theta, 300, trace.append)
     if (np.diff(trace) > 1e-9 * abs(value)).any():
         warnings.warn(
-            f"L-BFGS fell by {np.diff(trace).max():.3g} in step {int(np.argmax(np.diff(trace)))}: the density or score "
-            "of the family may be wrong.",
+            f"the log posterior fell by {np.diff(trace).max():.3g} in step {int(np.argmax(np.diff(trace)))} of L-BFGS: "
+            "the family's log density or score may be wrong. Test it with rarehmm.check_emission.",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -242,12 +293,12 @@ def polish(model: Model, series: Observations, theta: Array, threads: int | None
 def negative_hessian(model: Model, series: Observations, theta: Array, threads: int | None = None) -> Array:
     """Hessian (d, d) of the negative log posterior by central differences of its gradient.
 
-    Steps begin at a small part of the noise of the data, whatever their units, and are taken again with a hundredth of
-    the standard deviation that a component has by its curvature, if they were larger than that or far too small; where
-    there is hardly any curvature, with the noise of the data.
+    Steps start from ``difference_steps``.  If one turns out to exceed the standard deviation implied by the curvature,
+    or to be far too small for it, the difference is taken again with a hundredth of that standard deviation, and at
+    most 1e4 times the initial step where there is hardly any curvature.
     """
     d = len(theta)
-    out, sizes = np.empty((d, d)), first_steps(model, series)
+    out, sizes = np.empty((d, d)), difference_steps(model, series)
     largest = 1e4 * sizes
     for i in range(d):
         for _ in range(4):
@@ -262,9 +313,12 @@ def negative_hessian(model: Model, series: Observations, theta: Array, threads: 
     return (out + out.T) / 2
 
 
-def first_steps(model: Model, series: Observations) -> Array:
-    """Steps (d,) for differences: 1e-4 of the noise of the data for their levels, of the default prior's standard
-    deviation for other real parameters, which have units of their own, and of 1 for logarithms."""
+def difference_steps(model: Model, series: Observations) -> Array:
+    """Initial steps (d,) for central differences, in the units of each parameter.
+
+    They are 1e-4 times the noise of the data for location parameters, the default prior's standard deviation for other
+    real parameters, and 1 for logarithms.
+    """
     summaries, sizes = scaled_summaries(model.family, rows_in(series)), []
     for p, log in zip(model.family.parameters, model.as_logs, strict=True):
         unit = 1.0
@@ -278,7 +332,10 @@ def first_steps(model: Model, series: Observations) -> Array:
 
 
 def metric(hessian: Array) -> tuple[Array, bool]:
-    """Cholesky factor of the inverse of a Hessian, and whether it was positive definite (else of its diagonal)."""
+    """Cholesky factor of the inverse of a Hessian, and whether the Hessian is positive definite.
+
+    If it is not, the factor is computed from its diagonal.
+    """
     scale = 1 / np.sqrt(np.maximum(np.abs(np.diag(hessian)), 1e-300))
     try:
         inverse = np.linalg.inv(scale[:, None] * hessian * scale)
@@ -288,13 +345,15 @@ def metric(hessian: Array) -> tuple[Array, bool]:
         return np.diag(scale), False
 
 
-def is_other(mode: Mode, series: Observations, candidate: Climb, threads: int | None = None) -> bool:
-    """Whether a climb ended at another mode within 10 of the log posterior: not on its way to this one, however slowly,
-    and no renaming of its states."""
+def is_distinct_mode(mode: Mode, series: Observations, candidate: Climb, threads: int | None = None) -> bool:
+    """Whether a climb ended near another mode, at most 10 below in log posterior.
+
+    Permutations of exchangeable states do not count, and neither does a point from which Newton steps lead to ``mode``.
+    """
     if mode.log_posterior - candidate.log_posterior > 10:
         return False
     there = candidate.parameters
     theta = mode.model.pack(mode.model.natural(there.phi, rows(there.transition)))
-    theta = renamed(mode, theta[None])[0]
+    theta = relabel_states(mode, theta[None])[0]
     theta, _ = newton(mode.model, series, theta, candidate.log_posterior - 1e-6, mode.factor, threads, 20)
     return bool(np.linalg.norm(solve_triangular(mode.factor, theta - mode.theta, lower=True)) > 1)

@@ -1,8 +1,8 @@
-"""What the states of a fit are: common, rare, or nothing that should be called a regime.
+"""What the states of a fit are: common, rare, or not a regime at all.
 
-A state may be empty, sit on a single outlier, repeat another one, or be no more than the tail of the others: a mixture
-of Gaussians imitates any heavy-tailed noise.  A rare state is reported as an event regime only if the data hold it up
-against fits with one state less, those with heavier tails among them.
+A state may be empty, explain a single outlier, duplicate another state, or merely fill in the tail of the others: a
+mixture of Gaussians can imitate any heavy-tailed noise.  A rare state is reported as an event regime only if the data
+support it against fits with one state fewer, including fits with heavier tails.
 """
 
 from dataclasses import replace
@@ -20,19 +20,34 @@ from rarehmm.exact.passes import expectations, log_likelihood, smooth
 from rarehmm.model.coordinates import AdditiveLogRatio
 from rarehmm.model.model import Model, Parameters, default_priors
 from rarehmm.model.stationary import stationary
-from rarehmm.search.initial import SAMPLE, climbed, most_surprising
+from rarehmm.search.initial import SAMPLE, climb_briefly, most_surprising
 
-RARE = 0.05  # share of the observations below which a state is called rare
-FEW = 3.0  # observations below which a state is called an outlier
-TWINS = 0.05  # how well two states must be told apart, 0 not at all, 1 always, not to be the same
-CRISP = 0.8  # mean probability of a state over its own observations that makes it stand apart
-STEPS = 30  # of EM, for fits to compare with
+RARE = 0.05  # a state with a smaller share of the observations is called rare
+FEW = 3.0  # a state with fewer expected observations is called an outlier
+TWINS = 0.05  # two states with a separation below this are called twins
+CRISP = 0.8  # mean probability of a state over its own observations above which it is well separated
+STEPS = 30  # EM steps of the fits that are compared
 KINDS = ("common", "rare", "tail", "unsupported", "outlier", "empty", "twin")
 
 
 class Regime(NamedTuple):
-    """One state: its share of the observations, how many it expects to have, how long a visit lasts on average, its
-    ``kind`` ("common", "rare", "tail", "unsupported", "outlier", "empty" or "twin"), and words for that."""
+    """What one state of a fit is.
+
+    Attributes
+    ----------
+    state : int
+        Index of the state.
+    share : float
+        Its share of the observations.
+    observations : float
+        Its expected number of observations.
+    sojourn : float
+        Expected duration of a visit, in steps.
+    kind : str
+        "common", "rare", "tail", "unsupported", "outlier", "empty" or "twin".
+    message : str
+        Why it is of this kind.
+    """
 
     state: int
     share: float
@@ -45,42 +60,64 @@ class Regime(NamedTuple):
 def judge_states(
     model: Model, parameters: Parameters, series: Series, *, rare_share: float = RARE, threads: int | None = None
 ) -> list[Regime]:
-    """What each state of a fit is; of a long series, seen on a sample that keeps its surprising stretches.
+    """Classify the states of a fit as common, rare, or not supported by the data.
 
-    Rare states must be worth their price.  If one is not, a state too many is taken out, whichever leaves the others
-    where they are, and they are judged without it; states that share a rare regime are all rare.
+    A rare state must raise the log likelihood by more than its parameters cost in BIC.  If one does not, the most
+    redundant state is removed, preferably one whose removal leaves the other states in place, and the remaining states
+    are judged again.  States that share a rare regime are all rare.
+
+    Parameters
+    ----------
+    model : Model
+    parameters : Parameters
+        The fitted parameters, such as ``mode.model.unpack(mode.theta)``.
+    series : Series
+        The data.  A long series is represented by a sample that includes its most surprising observations.
+    rare_share : float
+        Largest share of the observations that a rare state may have.
+    threads : int, optional
+        Number of threads.
+
+    Returns
+    -------
+    list of Regime
+        One per state, in the order of the states.
     """
     seen = pieces(series, 2 * SAMPLE)
     if len(series) > 2 * SAMPLE and model.n_states > 1:
-        seen = sample(series, most_surprising(*without(model, parameters, None), series, threads), SAMPLE)
-    found = collapsed(model, parameters, series, seen, rare_share=rare_share, threads=threads)
-    left = [one.state for one in found if one.kind != "empty"]  # states of the smaller and smaller fit
+        seen = sample(series, most_surprising(*remove_state(model, parameters, None), series, threads), SAMPLE)
+    found = classify_by_occupancy(model, parameters, series, seen, rare_share=rare_share, threads=threads)
+    left = [one.state for one in found if one.kind != "empty"]  # original indices of the states that remain
     for k in [one.state for one in found if one.kind == "empty"][::-1]:
-        model, parameters = without(model, parameters, k)
-    rare, heirs = [k for k in left if found[k].kind == "rare"], {}
+        model, parameters = remove_state(model, parameters, k)
+    rare, successors = [k for k in left if found[k].kind == "rare"], {}
     while rare and len(left) > 1:
-        full = fitted(model, seen, parameters, threads)
-        judged = {k: held_up(model, full, seen, left.index(k), threads) for k in rare}
-        for k, one in judged.items():
+        full = refit(model, seen, parameters, threads)
+        assessed = {k: assess_state(model, full, seen, left.index(k), threads) for k in rare}
+        for k, one in assessed.items():
             found[k] = found[k]._replace(kind=one.kind, message=one.message)
-        if min(one.worth for one in judged.values()) >= 0:
+        if min(one.net_gain for one in assessed.values()) >= 0:
             break
-        others = {k: held_up(model, full, seen, left.index(k), threads, needed=True) for k in left if k not in rare}
-        spare = {k: one for k, one in (judged | others).items() if one.worth < 0}
-        calm = {k: one for k, one in spare.items() if one.calm} or {k: spare[k] for k in rare if k in spare}
-        worst = min(calm, key=lambda k: (round(calm[k].gain), calm[k].size))  # of two that are one, the smaller
-        heirs[worst] = [k for k in left if k != worst][spare[worst].heir]
-        model, parameters = without(model, full.parameters, left.index(worst))
+        common = [k for k in left if k not in rare]
+        assessed |= {k: assess_state(model, full, seen, left.index(k), threads, any_kind=True) for k in common}
+        redundant = {k: one for k, one in assessed.items() if one.net_gain < 0}
+        harmless = {k: one for k, one in redundant.items() if one.others_stay}
+        removable = harmless or {k: redundant[k] for k in rare if k in redundant}
+        # of two states that are the same, the smaller goes
+        worst = min(removable, key=lambda k: (round(removable[k].gain), removable[k].observations))
+        successors[worst] = [k for k in left if k != worst][redundant[worst].successor]
+        model, parameters = remove_state(model, full.parameters, left.index(worst))
         left.remove(worst)
         if worst in rare:
             rare.remove(worst)
-    for k in reversed(heirs):
-        if found[k].kind == "unsupported" and found[heirs[k]].kind == "rare":
-            found[k] = found[k]._replace(kind="rare", message=f"it shares the regime of state {heirs[k]}")
+    for k in reversed(successors):
+        if found[k].kind == "unsupported" and found[successors[k]].kind == "rare":
+            message = f"it belongs to the same regime as state {successors[k]}"
+            found[k] = found[k]._replace(kind="rare", message=message)
     return found
 
 
-def collapsed(
+def classify_by_occupancy(
     model: Model,
     parameters: Parameters,
     series: Observations,
@@ -90,8 +127,11 @@ def collapsed(
     counts: Array | None = None,
     threads: int | None = None,
 ) -> list[Regime]:
-    """What each state is by its observations alone; ``seen``: a part of the series on which states are told apart;
-    ``counts`` (K,): expected observations of each state, if they are known."""
+    """Classify states by their expected observations and by how well they are separated from each other.
+
+    ``seen`` is the part of the series on which separations are measured.  ``counts`` (K,) are the expected observations
+    of each state, if they have been computed already.
+    """
     if counts is None:
         counts = expectations(model, parameters, series, with_statistics=True, threads=threads).counts
     gamma = smooth(model, parameters, pieces(rows_in(series), SAMPLE) if seen is None else seen, threads=threads)
@@ -99,92 +139,102 @@ def collapsed(
     found = []
     for k, count in enumerate(counts):
         larger = [j for j in range(len(counts)) if (counts[j], -j) > (count, -k)]
-        others = [j for j in larger if apart(gamma[:, j], gamma[:, k]) < TWINS]
-        kind, message = "common", f"{share[k]:.3g} of the observations"
+        twins = [j for j in larger if separation(gamma[:, j], gamma[:, k]) < TWINS]
+        kind, message = "common", f"it accounts for {share[k]:.3g} of the observations"
         if count < 0.5:
-            kind, message = (
-                "empty",
-                "no observation belongs to it: its parameters are those of the prior. Use fewer states",
-            )
+            kind = "empty"
+            message = "no observation belongs to it, so its parameters reflect only the prior. Use fewer states"
         elif count < FEW:
-            kind, message = "outlier", f"it sits on {count:.1f} observations: an outlier, or too rare to tell"
-        elif others:
-            kind, message = "twin", f"the data do not tell it from state {others[0]}. Use fewer states"
+            kind = "outlier"
+            message = f"it accounts for only {count:.1f} observations: an outlier, or a regime too rare to identify"
+        elif twins:
+            kind, message = "twin", f"the data cannot distinguish it from state {twins[0]}. Use fewer states"
         elif share[k] < rare_share:
             kind = "rare"
         found.append(Regime(k, float(share[k]), float(count), float(1 / max(1 - stay[k], 1e-300)), kind, message))
     return found
 
 
-def apart(one: Array, other: Array) -> float:
-    """How well two states are told apart by their probabilities (T,): 0 if their ratio never changes, 1 if always."""
+def separation(one: Array, other: Array) -> float:
+    """Separation of two states by their posterior probabilities (T,), between 0 and 1.
+
+    It is 0 if the ratio of the probabilities is constant, and 1 if each observation clearly belongs to one of the two.
+    """
     both = one + other
     ratio = np.divide(one, both, out=np.zeros(len(both)), where=both > 1e-300)
     mean = one.sum() / both.sum()
     return float((both * (ratio - mean) ** 2).sum() / (both.sum() * mean * (1 - mean))) if 0 < mean < 1 else 1.0
 
 
-class Judgement(NamedTuple):
-    """``gain`` in log likelihood and ``worth``, what of it is beyond the price: negative if the state is not needed;
-    ``size``: its observations; ``calm``: whether the others keep theirs without it; ``heir``: which of them then has
-    most of its own."""
+class Assessment(NamedTuple):
+    """Whether the data support a state, by comparison with fits without it.
+
+    ``gain`` is what the state adds to the log likelihood, and ``net_gain`` what remains after the cost of its
+    parameters: negative if the state is redundant.  ``observations`` is the expected number of its observations.
+    ``others_stay`` says whether the other states keep theirs when it is removed, and ``successor`` which of them takes
+    over most of its own.
+    """
 
     kind: str
     message: str
-    worth: float
+    net_gain: float
     gain: float
-    size: float
-    calm: bool
-    heir: int
+    observations: float
+    others_stay: bool
+    successor: int
 
 
-def held_up(model: Model, full: "Fit", series: Series, k: int, threads: int | None, needed: bool = False) -> Judgement:
-    """Whether the data hold up a state k of a fit against fits without it; ``needed``: as a state of any kind."""
+def assess_state(
+    model: Model, full: "FittedModel", series: Series, k: int, threads: int | None, any_kind: bool = False
+) -> Assessment:
+    """Compare a fit with fits without state k; with ``any_kind``, do not ask whether it is merely a tail."""
     K, P = full.parameters.phi.shape
     every = smooth(model, full.parameters, series, threads=threads)
     gamma = every[:, k]
     count, n = max(float(gamma.sum()), 1.0), len(series) - series.n_missing
-    price = 0.5 * ((P + K - 1) * np.log(count) + (K - 1) * np.log(n))  # of its parameters, as in BIC
-    fewer, start = without(model, full.parameters, k)
-    best = fitted(fewer, series, start, threads)
+    price = 0.5 * ((P + K - 1) * np.log(count) + (K - 1) * np.log(n))  # cost of its parameters, as in BIC
+    fewer, start = remove_state(model, full.parameters, k)
+    best = refit(fewer, series, start, threads)
     shared = every.T @ smooth(fewer, best.parameters, series, threads=threads)  # (K, K - 1)
     stay = np.delete(shared, k, axis=0).argmax(1)
-    gain = full.value - best.value
+    gain = full.log_likelihood - best.log_likelihood
     rest = gain, count, bool((stay == np.arange(K - 1)).all()), int(shared[k].argmax())
     if gain < price:
-        message = f"it raises the log likelihood by {gain:.1f}; {price:.1f} would be needed"
-        return Judgement("unsupported", message, gain - price, *rest)
-    if not needed and gamma @ gamma / count < CRISP and full.parameters.transition[k, k] < 0.1 + 2 * count / n:
-        message = "its observations neither stand apart nor follow each other: the tail of other states"
-        return Judgement("tail", message, -1.0, *rest)
-    for family, phi in () if needed else rivals(model.family, best.parameters.phi):
+        message = f"it raises the log likelihood by only {gain:.1f} ({price:.1f} required)"
+        return Assessment("unsupported", message, gain - price, *rest)
+    if not any_kind and gamma @ gamma / count < CRISP and full.parameters.transition[k, k] < 0.1 + 2 * count / n:
+        message = "its observations are neither well separated nor consecutive: the tail of other states"
+        return Assessment("tail", message, -1.0, *rest)
+    for family, phi in () if any_kind else rivals(model.family, best.parameters.phi):
         other = replace(fewer, family=family, priors=default_priors(family, K - 1, series))
-        tail = fitted(other, series, other.natural(phi, best.parameters.transition), threads)
-        if full.value - tail.value < price:
-            message = f"{K - 1} states with heavier tails, {family}, do as well"
-            return Judgement("tail", message, full.value - tail.value - price, *rest)
-    message = f"it raises the log likelihood by {gain:.0f}; {price:.1f} would do"
-    return Judgement("rare", message, gain - price, *rest)
+        tail = refit(other, series, other.natural(phi, best.parameters.transition), threads)
+        if (beyond := full.log_likelihood - tail.log_likelihood) < price:
+            message = f"{K - 1} {'state' if K == 2 else 'states'} with heavier tails, {family}, fit as well"
+            return Assessment("tail", message, beyond - price, *rest)
+    message = f"it raises the log likelihood by {gain:.0f} ({price:.1f} required)"
+    return Assessment("rare", message, gain - price, *rest)
 
 
-class Fit(NamedTuple):
+class FittedModel(NamedTuple):
+    """Fitted parameters and their log likelihood."""
+
     parameters: Parameters
-    value: float
+    log_likelihood: float
 
 
-def fitted(model: Model, series: Series, start: Parameters, threads: int | None) -> Fit:
-    """A few EM steps, and the log likelihood they lead to."""
-    found = climbed(model, series, start, STEPS, threads).parameters
-    return Fit(found, log_likelihood(model, found, series, threads=threads))
+def refit(model: Model, series: Series, start: Parameters, threads: int | None) -> FittedModel:
+    """Fit a model by a few EM steps from ``start``."""
+    found = climb_briefly(model, series, start, STEPS, threads).parameters
+    return FittedModel(found, log_likelihood(model, found, series, threads=threads))
 
 
-def without(model: Model, parameters: Parameters, k: int | None) -> tuple[Model, Parameters]:
-    """The model and parameters without state k (None: the rarest): ways through it lead to where it leads."""
-    k = (
-        int(np.argmin(parameters.start if model.start is None else stationary(parameters.transition)))
-        if k is None
-        else k
-    )
+def remove_state(model: Model, parameters: Parameters, k: int | None) -> tuple[Model, Parameters]:
+    """Remove state k, or the rarest state if k is None, from a model and its parameters.
+
+    Paths through the removed state continue to where it leads.
+    """
+    if k is None:
+        k = int(np.argmin(parameters.start if model.start is None else stationary(parameters.transition)))
     keep = np.delete(np.arange(model.n_states), k)
     P = parameters.transition
     direct = P[np.ix_(keep, keep)] + np.outer(P[keep, k], P[k, keep]) / max(1 - P[k, k], 1e-300)

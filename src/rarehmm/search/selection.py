@@ -1,11 +1,12 @@
-"""How many states?  By the density of observations that were left out, and by BIC.
+"""Number of states, by blocked cross-validation and BIC.
 
-The series is cut into blocks; each fold leaves every fifth of them out (they are missing, so that the dynamics go on
-through them), fits the rest, and predicts the blocks left out one step ahead.  Numbers of states are compared block by
-block: the standard error of their difference says whether a state is worth having.  Where one comes from a block or two
-alone, leaving these out leaves nothing to learn it from, and BIC decides.
+The series is cut into blocks.  Each fold holds out every fifth block (as missing values, so that the hidden chain runs
+on through them), fits the rest, and predicts the held-out blocks one step ahead.  Numbers of states are compared block
+by block: the standard error of their difference shows whether a further state improves predictions.  If the gain comes
+from only one or two blocks, nothing is left to learn the state from when these are held out, and BIC decides alone.
 
-Fits of folds start from the fit to all data: which states there are has been seen, what they are like has not.
+The fit of each fold starts from the fit to all data: it has seen which states exist, but estimates their parameters
+afresh.
 """
 
 from collections.abc import Iterable
@@ -21,21 +22,37 @@ from rarehmm.emissions.multivariate_gaussian import MultivariateGaussian
 from rarehmm.engine.contracts.family import Family, there
 from rarehmm.exact.passes import log_likelihood, predictive_log_density
 from rarehmm.model.model import Model, Parameters, check_learnable, default_priors
-from rarehmm.search.initial import LONG, climbed, find_states, largest
+from rarehmm.search.initial import LONG, climb_briefly, find_states, largest_indices
 from rarehmm.search.regimes import Regime, judge_states
 
 BLOCKS, FOLDS = 20, 5
-SURPRISING = 0.01  # share of the observations that are called the most surprising ones
-STEPS = 200  # of EM
+SURPRISING = 0.01  # share of the observations that count as the most surprising ones
+STEPS = 200  # EM steps
 
 
 class Candidate(NamedTuple):
-    """A number of states: parameters fitted to all data, log likelihood and BIC there, mean log density of observations
-    left out, of all and of the most surprising ones, and what its states are.
+    """A number of states and how well it does.
 
-    ``gain`` and ``error``: held-out log density above that of the best candidate with fewer states, and its standard
-    error over blocks; ``alone``: whether its gain comes from two blocks alone; ``supported``: whether the gain, unless
-    it is alone, and BIC speak for it.
+    Attributes
+    ----------
+    n_states : int
+    parameters : Parameters
+        Fitted to all data.
+    log_likelihood, bic : float
+        Of the fit to all data.
+    held_out, surprising : float
+        Mean held-out log density, over all observations and over the most surprising 1 %.
+    blocks, own_blocks : array
+        Sum of the log densities in each block, held out and under the fit to all data.
+    gain, error : float
+        Increase in mean held-out log density over the best candidate with fewer states, and its standard error over
+        blocks; NaN for the first candidate.
+    from_few_blocks : bool
+        Whether the improvement comes from only one or two blocks.
+    supported : bool
+        Whether BIC favours this number and so does the gain, which is disregarded if it comes from only a few blocks.
+    regimes : list of Regime
+        What its states are.
     """
 
     n_states: int
@@ -48,43 +65,53 @@ class Candidate(NamedTuple):
     own_blocks: Array
     gain: float
     error: float
-    alone: bool
+    from_few_blocks: bool
     supported: bool
     regimes: list[Regime]
 
 
 class Selection(NamedTuple):
-    """Candidates by number of states, the number chosen (the last that is supported beside those with fewer states),
-    and the numbers that could not be fitted, with the reasons."""
+    """Comparison of numbers of states.
+
+    Attributes
+    ----------
+    best : int
+        The chosen number: the largest that the data support.
+    candidates : list of Candidate
+        The numbers compared, in ascending order.
+    refused : dict
+        Numbers that could not be fitted, and why.
+    """
 
     best: int
     candidates: list[Candidate]
     refused: dict[int, str]
 
     def describe(self) -> str:
-        """The curve as a table, and words about states that the data do not support."""
-        lines = ["states  held-out  gain (standard error)   of the surprising   BIC above the best"]
+        """Summarise the comparison as a table, followed by remarks on numbers of states and on the states chosen."""
+        lines = ["states  held-out  gain (standard error)  most surprising 1 %   BIC above lowest"]
         lowest = min(c.bic for c in self.candidates)
         for c in self.candidates:
             gain = f"{c.gain:+.5f} ({c.error:.5f})" if np.isfinite(c.gain) else ""
             mark = " <- chosen" if c.n_states == self.best else ""
             lines.append(f"{c.n_states:6}{c.held_out:10.4f}  {gain:22}{c.surprising:19.3f}{c.bic - lowest:21.1f}{mark}")
         for c in self.candidates[1:]:
-            if c.alone:
-                says = "for" if c.supported else "against"
+            if c.from_few_blocks:
+                favours = "favours" if c.supported else "does not favour"
                 lines.append(
-                    f"{c.n_states} states: what is left out cannot tell (one or two blocks); BIC is {says} it."
+                    f"{c.n_states} states: cross-validation is inconclusive (the gain comes from one or two blocks); "
+                    f"BIC {favours} this number."
                 )
             elif not c.supported:
-                lines.append(f"{c.n_states} states: no better than fewer; the data do not support it.")
+                lines.append(f"{c.n_states} states: not supported by the data; no better than fewer states.")
         lines += [f"{K} states: not fitted ({why})." for K, why in self.refused.items()]
         for r in self.of(self.best).regimes:
             if r.kind != "common":
-                lines.append(f"with {self.best} states, state {r.state} is {r.kind}: {r.message}.")
+                lines.append(f"With {self.best} states, state {r.state} is {r.kind}: {r.message}.")
         return "\n".join(lines)
 
     def of(self, n_states: int) -> Candidate:
-        """The candidate with so many states."""
+        """The candidate with ``n_states`` states."""
         for c in self.candidates:
             if c.n_states == n_states:
                 return c
@@ -96,17 +123,23 @@ class Selection(NamedTuple):
 def select_n_components(
     y: Any, n_components: int | Iterable[int] = range(1, 6), *, family: Family | None = None, threads: int | None = None
 ) -> Selection:
-    """Compare numbers of states by observations that are left out of the fit, and by BIC.
+    """Choose the number of states by cross-validation and BIC.
 
     Parameters
     ----------
-    y
-        Observations: whatever ``Series`` takes, or a Series.  Of more than a million, evenly spaced pieces of a
-        million together are looked at.
-    n_components
+    y : array-like or Series
+        Observations, in any form that ``Series`` accepts.  Of a series with more than a million observations, evenly
+        spaced pieces with a million observations in total are used.
+    n_components : int or iterable of int
         Numbers of states to compare, such as ``range(1, 6)``.
-    family
-        Emission density; Gaussian by default.
+    family : Family, optional
+        Emission family; Gaussian by default.
+    threads : int, optional
+        Number of threads.
+
+    Returns
+    -------
+    Selection
 
     Examples
     --------
@@ -120,7 +153,7 @@ def select_n_components(
         family = Gaussian() if series.n_columns == 1 else MultivariateGaussian(series.n_columns)
     numbers = sorted({n_components} if isinstance(n_components, int) else set(n_components))
     if not numbers:
-        raise ValueError("n_components is empty; give numbers of states to compare, such as range(1, 6).")
+        raise ValueError("n_components is empty; pass numbers of states to compare, such as range(1, 6).")
     check_learnable(family, numbers[0], series)
     series = pieces(series, LONG, BLOCKS)
     block = block_of_each(series)
@@ -135,17 +168,17 @@ def select_n_components(
                 raise
             refused[K] = str(error)
             continue
-        fit = climbed(model, series, start, STEPS, threads).parameters
+        fit = climb_briefly(model, series, start, STEPS, threads).parameters
         densities.append(held_out_densities(model, fit, series, block, threads))
-        found.append(judged(model, fit, series, densities[-1], block, found[best] if found else None, threads))
+        found.append(evaluate(model, fit, series, densities[-1], block, found[best] if found else None, threads))
         best = len(found) - 1 if found[-1].supported else best
     surprise = -np.mean(densities, axis=0)
-    hardest = largest(np.where(np.isnan(surprise), -np.inf, surprise), max(1, int(SURPRISING * len(surprise))))
+    hardest = largest_indices(np.where(np.isnan(surprise), -np.inf, surprise), max(1, int(SURPRISING * len(surprise))))
     found = [c._replace(surprising=float(d[hardest].mean())) for c, d in zip(found, densities, strict=True)]
     return Selection(found[best].n_states, found, refused)
 
 
-def judged(
+def evaluate(
     model: Model,
     fit: Parameters,
     series: Series,
@@ -154,7 +187,7 @@ def judged(
     before: Candidate | None,
     threads: int | None,
 ) -> Candidate:
-    """A fit with held-out log densities (T,), beside the best candidate before it."""
+    """Evaluate a fit and its held-out log densities (T,) against the best candidate with fewer states, ``before``."""
     seen = ~np.isnan(densities)
 
     def by_block(values: Array) -> Array:
@@ -163,26 +196,27 @@ def judged(
     value = log_likelihood(model, fit, series, threads=threads)
     own = by_block(predictive_log_density(model, fit, series, threads=threads))
     blocks, bic = by_block(densities), -2 * value + model.size * np.log(seen.sum())
-    gain, error, alone, supported = np.nan, np.nan, False, True
+    gain, error, from_few_blocks, supported = np.nan, np.nan, False, True
     if before is not None:
         change = (blocks - before.blocks) / seen.sum()
         gain, error = change.sum(), change.std(ddof=1) * np.sqrt(BLOCKS)
         rise = np.maximum(own - before.own_blocks, 0.0)
-        alone = bool(np.sort(rise)[-2:].sum() > 0.8 * rise.sum())
-        supported = bool(bic < before.bic and (alone or gain > error))
+        from_few_blocks = bool(np.sort(rise)[-2:].sum() > 0.8 * rise.sum())
+        supported = bool(bic < before.bic and (from_few_blocks or gain > error))
     kinds = judge_states(model, fit, series, threads=threads)
     mean = float(densities[seen].mean())
-    return Candidate(model.n_states, fit, value, bic, mean, np.nan, blocks, own, gain, error, alone, supported, kinds)
+    return Candidate(
+        model.n_states, fit, value, bic, mean, np.nan, blocks, own, gain, error, from_few_blocks, supported, kinds
+    )
 
 
 def block_of_each(series: Series) -> IntArray:
-    """Which block (T,) an observation belongs to."""
+    """Block (T,) that each observation belongs to."""
     return np.arange(len(series)) * BLOCKS // len(series)
 
 
 def held_out_densities(model: Model, fit: Parameters, series: Series, block: IntArray, threads: int | None) -> Array:
-    """Log density (T,) of each observation given those before it, by parameters fitted without its block; NaN where
-    missing."""
+    """One-step predictive log density (T,) of each observation under a fit without its block; NaN where missing."""
     y = np.concatenate([rows for _, rows in series.strides()])
     missing, lengths = ~there(model.family, y), np.diff(series.bounds)
     out = np.full(len(y), np.nan)
@@ -192,7 +226,7 @@ def held_out_densities(model: Model, fit: Parameters, series: Series, block: Int
             other = fit
         else:
             rest = Series(np.where(left_out[:, None], np.nan, y), lengths)
-            other = climbed(model, rest, fit, STEPS, threads).parameters
+            other = climb_briefly(model, rest, fit, STEPS, threads).parameters
         out[left_out] = predictive_log_density(model, other, series, threads=threads)[left_out]
     out[missing] = np.nan
     return out

@@ -1,4 +1,4 @@
-r"""Gradients of windows, and what follows from them exactly: their sum, and the error of any way of drawing them.
+r"""Gradients of windows, their control variates, and the exact error of any way of drawing windows.
 
 Means and variances over windows are finite sums, so nothing here is random.
 """
@@ -23,8 +23,11 @@ from rarehmm.windows.windows import Windows
 
 
 class WindowSums(NamedTuple):
-    """Expected scores (N, K, P), transitions (N, K, K) and counts (N, K) of each window, first states (N, K) where a
-    sequence begins with it, and the family's statistics (N, K, Q)."""
+    """Expectations over each window.
+
+    Scores (N, K, P), transitions (N, K, K), counts (N, K), first states (N, K) where a sequence begins with the window,
+    and the family's sufficient statistics (N, K, Q).
+    """
 
     scores: Array
     pairs: Array
@@ -34,25 +37,28 @@ class WindowSums(NamedTuple):
 
 
 class Messages(NamedTuple):
-    """What is known about the states at the ends of the buffers of each window: ``left`` (N, K) the filter just before
-    the first observation that is read, ``right`` (N, K) the backward message after the last one."""
+    """Messages at the outer ends of each window's buffers.
+
+    ``left`` (N, K) is the filtered distribution just before the first observation that is read, ``right`` (N, K) the
+    backward message after the last one.
+    """
 
     left: Array
     right: Array
 
 
-def cold(windows: Windows, parameters: Parameters) -> Messages:
-    """Messages that know nothing but the stationary law."""
+def stationary_messages(windows: Windows, parameters: Parameters) -> Messages:
+    """Messages that carry no information about the data: the stationary distribution on the left, ones on the right."""
     distribution = stationary(parameters.transition)
     return Messages(np.tile(distribution, (windows.count, 1)), np.ones((windows.count, len(distribution))))
 
 
-def warm(
+def full_series_messages(
     model: Model, parameters: Parameters, series: Observations, windows: Windows, *, threads: int | None = None
 ) -> Messages:
-    """The messages of the whole series at given parameters, at the ends of the buffers of each window."""
+    """Exact messages of the whole series at given parameters, at the ends of each window's buffers."""
     first, _, begin, stop = windows.place(np.arange(windows.count))
-    out = cold(windows, parameters)
+    out = stationary_messages(windows, parameters)
     before, after = first - windows.buffer - 1, first + windows.length + windows.buffer - 1
     filtered, smoothed = (f(model, parameters, series, threads=threads) for f in (filter_states, smooth))
     inside = before >= begin
@@ -73,10 +79,12 @@ def window_sums(
     messages: Messages | None = None,
     threads: int | None = None,
 ) -> WindowSums:
-    """Expectations of every window given itself, its buffers and the messages at their ends (Fisher's identity); times
-    the weight of its sequence."""
+    """Expectations over every window, given its observations, its buffers and the messages at their ends.
+
+    They are multiplied by the weight of the sequence.  By Fisher's identity, they determine the gradient.
+    """
     model.check(rows_in(series))
-    point, ends = prepared(model, parameters), messages or cold(windows, parameters)
+    point, ends = prepared(model, parameters), messages or stationary_messages(windows, parameters)
     (K, P), N, n = parameters.phi.shape, windows.count, windows.length + 2 * windows.buffer
     Q = n_statistics(model.family)
     out = WindowSums(np.empty((N, K, P)), np.empty((N, K, K)), np.empty((N, K)), np.empty((N, K)), np.empty((N, K, Q)))
@@ -86,12 +94,12 @@ def window_sums(
 
     def work(y: Array, chunk: blocks.Chunk) -> None:
         mine, layout = chunk.blocks, Layout(*places.within(chunk))
-        room, (_, sums) = group(n, y.shape[1], K), zeros(K, P, Q)
+        scratch, (_, sums) = group(n, y.shape[1], K), zeros(K, P, Q)
         found = WindowSums(*(np.empty((len(layout.first), *o.shape[1:])) for o in out))
         with explained(model.name):
             window_pass(
-                model.family, point, ends.left[mine], ends.right[mine], windows.buffer, windows.length, y, layout, room,
-                sums, *found,
+                model.family, point, ends.left[mine], ends.right[mine], windows.buffer, windows.length, y, layout,
+                scratch, sums, *found,
             )  # fmt: skip
         for whole, part in zip(out, found, strict=True):
             whole[mine] = part
@@ -109,21 +117,22 @@ def window_gradients(
     messages: Messages | None = None,
     threads: int | None = None,
 ) -> Array:
-    """Gradient (N, d) of the log likelihood in theta by window; their sum is that of the whole series, up to buffers.
+    """Gradient (N, d) of the log likelihood in theta for each window.
 
-    The pull of a stationary start belongs to the window with which its sequence begins.
+    Their sum is the gradient of the whole series, up to the error of the buffers.  The contribution of a stationary
+    start belongs to the first window of each sequence.
     """
     found = window_sums(model, model.unpack(theta), series, windows, messages=messages, threads=threads)
     return model.gradient_from_expectations(theta, found.scores, found.pairs, found.first)
 
 
-# ---------------------------------------------------------------- frozen at a point: the control variate
+# ---------------------------------------------------------------- control variates: statistics frozen at a point
 class Frozen(NamedTuple):
-    """What each window says at one point theta_hat, kept.
+    """Expected statistics of each window at one point, for use as control variates.
 
-    ``phi`` (K, P) and ``messages`` of that point; ``statistics`` (N, C): counts (K), sums of the family's statistics
-    (K Q), transitions (K K) and first states (K) of each window, and ``total`` (C,) of all.  A family without
-    ``complete_score`` has the window's gradient (d,) instead (``by_gradient``).
+    ``phi`` (K, P) and ``messages`` belong to that point.  ``statistics`` (N, C) are the counts (K), sums of the
+    family's statistics (K Q), transitions (K K) and first states (K) of each window, and ``total`` (C,) is their sum.
+    For a family without ``complete_score``, each window's gradient (d,) takes their place (``by_gradient``).
     """
 
     phi: Array
@@ -135,9 +144,9 @@ class Frozen(NamedTuple):
 
 
 def freeze(model: Model, theta: Array, series: Observations, windows: Windows, *, threads: int | None = None) -> Frozen:
-    """Messages of the whole series at theta (d,), and the expectations of each window given all of it."""
+    """Freeze the statistics of each window at theta (d,), given the whole series."""
     parameters = model.unpack(theta)
-    messages = warm(model, parameters, series, windows, threads=threads)
+    messages = full_series_messages(model, parameters, series, windows, threads=threads)
     found = window_sums(model, parameters, series, windows, messages=messages, threads=threads)
     kept, by_gradient = kept_of(model, theta, found), not provides(complete_score, model.family)
     total = objective_of(series).total(theta, kept)
@@ -145,20 +154,27 @@ def freeze(model: Model, theta: Array, series: Observations, windows: Windows, *
 
 
 def check_frozen(frozen: Frozen, model: Model, windows: Windows) -> None:
-    """Refuse statistics of other windows or of another model."""
+    """Raise ValueError if the frozen statistics belong to other windows or to another model."""
     mine = frozen.windows
     if (mine.half_width, mine.buffer, mine.count) != (windows.half_width, windows.buffer, windows.count):
         raise ValueError(
-            f"the frozen statistics are of {mine.count} windows with L = {mine.half_width} and B = {mine.buffer}, not "
-            f"of {windows.count} with L = {windows.half_width} and B = {windows.buffer}; freeze with these windows."
+            f"the frozen statistics belong to {mine.count} windows with half-width {mine.half_width} and buffer "
+            f"{mine.buffer}, not to {windows.count} with half-width {windows.half_width} and buffer {windows.buffer}; "
+            "freeze them with these windows."
         )
     if frozen.phi.shape != (model.n_states, len(model.family.parameters)):
-        raise ValueError(f"the frozen statistics are of {len(frozen.phi)} states, the model has {model.n_states}.")
+        raise ValueError(
+            f"the frozen statistics belong to a model with n_states={len(frozen.phi)}, not {model.n_states}; freeze "
+            "them with this model."
+        )
 
 
 def frozen_gradient(model: Model, theta: Array, frozen: Frozen, statistics: Array) -> Array:
-    r"""Gradient (..., d) of the complete-data log likelihood at theta for frozen statistics (..., C), in which it is
-    linear: the control variate :math:`s(\theta; t)`, exact in theta and blind to changes of the responsibilities."""
+    r"""Gradient (..., d) of the complete-data log likelihood at theta for frozen statistics (..., C).
+
+    This is the control variate :math:`s(\theta; t)`.  It is linear in the statistics and exact in theta, but ignores
+    changes in the state probabilities.
+    """
     if frozen.by_gradient:
         return statistics
     (K, P), family = frozen.phi.shape, model.family
@@ -174,14 +190,14 @@ def frozen_gradient(model: Model, theta: Array, frozen: Frozen, statistics: Arra
     return model.gradient_from_expectations(theta, scores, pairs.reshape(*pairs.shape[:-1], K, K), first)
 
 
-def changes(
+def control_variate_residuals(
     model: Model, theta: Array, series: Observations, windows: Windows, frozen: Frozen, *, threads: int | None = None
 ) -> Array:
-    """What is left to chance (N, d): each window's gradient at theta beyond its control variate."""
+    """Gradient of each window at theta minus its control variate (N, d): the part that is estimated by sampling."""
     g = window_gradients(model, theta, series, windows, messages=frozen.messages, threads=threads)
     if frozen.by_gradient:
         return np.asarray(g - frozen.statistics)
-    matrix = frozen_gradient(model, theta, frozen, np.eye(frozen.statistics.shape[1]))  # it is linear in them
+    matrix = frozen_gradient(model, theta, frozen, np.eye(frozen.statistics.shape[1]))  # linear in the statistics
     return np.asarray(g - frozen.statistics @ matrix)
 
 
@@ -189,19 +205,19 @@ def changes(
 def buffer_error(
     model: Model, theta: Array, series: Observations, windows: Windows, *, threads: int | None = None
 ) -> Array:
-    """Change (d,) of the sum of window gradients when the buffer is doubled: what the buffer leaves out."""
+    """Change (d,) in the sum of window gradients when the buffer is doubled: an estimate of the buffer's error."""
     longer = Windows(series, windows.half_width, 2 * windows.buffer)
     near, far = (window_gradients(model, theta, series, w, threads=threads).sum(0) for w in (windows, longer))
     return np.asarray(near - far)
 
 
 def mean_square_error(gradients: Array, probabilities: Array) -> Array:
-    r"""Mean square error (d,) of the one-window estimate :math:`g_J / a_J`, exactly.
+    r"""Exact mean square error (d,) of the one-window estimate :math:`g_J / a_J` of the gradient.
 
     .. math:: \sum_{a_n > 0} g_n^2 / a_n - \Bigl(\sum_{a_n > 0} g_n\Bigr)^2 + \Bigl(\sum_{a_n = 0} g_n\Bigr)^2
 
-    ``gradients`` (N, d), ``probabilities`` (rows, N) with one row for all components or one for each.  The last term
-    is the bias of windows that are never drawn; S windows have 1 / S of the rest.
+    ``gradients`` is (N, d); ``probabilities`` (rows, N) has one row for all components or one per component.  The last
+    term is the squared bias due to windows that are never drawn; with S windows, the rest is divided by S.
     """
     g, a = np.broadcast_arrays(gradients.T, probabilities)  # (d, N)
     drawn = a > 0

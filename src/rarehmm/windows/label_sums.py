@@ -1,4 +1,4 @@
-"""Sums of each window as if labels were the states: what the paper's designs are made of."""
+"""Sums over each window as if labels were the true states: the input of the paper's designs."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from rarehmm.windows.windows import Windows
 
 
 def label_sums(model: Model, parameters: Parameters, series: Series, windows: Windows, labels: IntArray) -> WindowSums:
-    """Scores, transitions and counts of each window as if labels (T,) were the states, at given parameters."""
+    """Scores, transitions and counts of each window at given parameters, as if labels (T,) were the true states."""
     K, P, N = model.n_states, len(model.family.parameters), windows.count
     x, window = check_labels(labels, len(series), K), windows.of_each()
     y, seen = all_rows(series)
