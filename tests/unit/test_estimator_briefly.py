@@ -158,8 +158,8 @@ def test_old_generators_and_new_ones():
 
 def test_what_fills_the_memory_is_refused(hmm, monkeypatch):
     checks.check_memory("an array", 1, "nothing.")
-    with pytest.raises(MemoryError, match=r"an array would take 1.07e\+09 GiB, of .* in all; use a file."):
+    with pytest.raises(MemoryError, match=r"an array would need 1.07e\+09 GiB of the machine's .* GiB; use a file."):
         checks.check_memory("an array", 1 << 60, "use a file.")
     monkeypatch.delattr(checks.os, "sysconf")
-    with pytest.raises(MemoryError, match=r"would take 5 GiB, of 8 in all"):
+    with pytest.raises(MemoryError, match=r"would need 5 GiB of the machine's 8 GiB"):
         checks.check_memory("an array", 5 << 30, "use a file.")

@@ -246,12 +246,12 @@ def test_what_does_not_fit_is_refused_with_the_way_out(fitted, monkeypatch, tmp_
     hmm, y = fitted
     monkeypatch.setattr(checks.os, "sysconf", lambda name: 400)  # 160,000 bytes
     with pytest.raises(
-        MemoryError, match=r"probabilities \(6000, 2\) would take .* GiB, of .* out='probabilities.npy'"
+        MemoryError, match=r"probabilities \(6000, 2\) would need .* GiB of the machine's .* out='probabilities.npy'"
     ):
         hmm.predict_proba(y)
     assert hmm.predict_proba(y, out=tmp_path / "p.npy").shape == (6000, 2)
     assert len(hmm.predict(y)) == 6000
-    with pytest.raises(MemoryError, match=r"the path of 12000 states would take .* predict_proba\(X, out="):
+    with pytest.raises(MemoryError, match=r"the path of 12000 states would need .* predict_proba\(X, out="):
         hmm.predict(np.tile(y, 2))
 
 

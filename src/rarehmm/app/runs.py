@@ -19,7 +19,7 @@ from rarehmm.app.report.report import Content, Overview, report
 from rarehmm.app.settings import Settings, from_mapping, read_settings
 from rarehmm.common.checks import InterruptedWarning
 from rarehmm.common.progress import OnProgress, progress_line, silent
-from rarehmm.common.writing import whole_file
+from rarehmm.common.writing import atomic_file
 from rarehmm.data.files import open_files
 from rarehmm.data.series import Series
 from rarehmm.data.sources.checks import said
@@ -223,5 +223,5 @@ def as_csv(table: pd.DataFrame) -> str:
 
 def write(path: Path, text: str) -> None:
     """A file of text as a whole, or not at all; the same bytes on every system."""
-    with whole_file(path) as name:
+    with atomic_file(path) as name:
         name.write_text(text, encoding="utf-8", newline="\n")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rarehmm.common.arrays import Array
-from rarehmm.common.writing import whole_file
+from rarehmm.common.writing import atomic_file
 from rarehmm.data.sources.checks import said
 from rarehmm.emissions import families
 from rarehmm.emissions._sized import Sized
@@ -203,7 +203,7 @@ class Posterior:
 
     def save(self, path: str | pathlib.Path) -> None:
         """One netCDF file, which ArviZ opens too; written whole or not at all."""
-        with whole_file(pathlib.Path(path)) as name:
+        with atomic_file(pathlib.Path(path)) as name:
             room = sum(values.nbytes for values in self.quantities.values()) + (1 << 18)
             name.write_bytes(bytes(room))  # HDF5 crashes on a full disk: see that there is room
             name.unlink()

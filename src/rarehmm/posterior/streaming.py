@@ -15,7 +15,7 @@ import numpy as np
 
 from rarehmm.common.arrays import Array
 from rarehmm.common.progress import OnProgress, silent
-from rarehmm.common.writing import whole_folder, written_npy
+from rarehmm.common.writing import atomic_folder, npy_writer
 from rarehmm.data.series import STRETCH, Series
 from rarehmm.data.sources.checks import library
 from rarehmm.exact.passes import densities, filter_states, prepared, smooth
@@ -162,13 +162,13 @@ def written(stretches: Stretches, shape: tuple[int, int], path: Path) -> Any:
     single precision, read-only, there as a whole or not at all."""
     if path.suffix == ".zarr":
         zarr = library("zarr")
-        with whole_folder(path) as folder:
+        with atomic_folder(path) as folder:
             chunks = min(shape[0], rows_of_stretch(shape[1])), shape[1]
             array = zarr.create_array(folder, shape=shape, chunks=chunks, dtype=STORED)
             for low, high, probabilities in stretches:
                 array[low:high] = probabilities.astype(STORED)
         return zarr.open_array(path, mode="r")
-    with written_npy(path, STORED, shape) as write:
+    with npy_writer(path, STORED, shape) as write:
         for _, _, probabilities in stretches:
             write(probabilities)
     return np.load(path, mmap_mode="r")
