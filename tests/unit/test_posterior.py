@@ -119,7 +119,7 @@ def test_foreign_newer_and_damaged_files_are_refused(tmp_path):
         write_netcdf(idata, path)
         with pytest.raises(ValueError, match=message):
             rh.Posterior.load(path)
-    with pytest.raises(FileNotFoundError, match="is not a folder; make it first"):
+    with pytest.raises(FileNotFoundError, match="is not a folder; create it first"):
         found.save(tmp_path / "nowhere" / "fit.nc")
 
 
