@@ -68,7 +68,11 @@ def test_lengths(lengths, message):
 
 
 def test_lengths_beside_a_list_of_sequences():
-    refuses(ValueError, "already a list of sequences; omit lengths", lambda: rh.Series([np.zeros(2), np.zeros(3)], lengths=[2, 3]))
+    refuses(
+        ValueError,
+        "already a list of sequences; omit lengths",
+        lambda: rh.Series([np.zeros(2), np.zeros(3)], lengths=[2, 3]),
+    )
 
 
 @pytest.mark.parametrize(

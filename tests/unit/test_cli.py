@@ -127,7 +127,7 @@ def test_tables_end_their_lines_the_same_way_on_every_system(tmp_path, monkeypat
 
 
 # ---------------------------------------------------------------- runs, from files to reports
-def given(capsys, *args, code=0):
+def output_of(capsys, *args, code=0):
     """What a command prints; without the escapes and breaks of a terminal."""
     assert run([*map(str, args)]) == code
     said = capsys.readouterr()
@@ -180,10 +180,10 @@ def test_a_run_holds_what_was_found(finished):
 
 
 def test_events_of_a_run_and_of_another_file(finished, tmp_path, capsys):
-    out, _ = given(capsys, "events", finished / "run")
+    out, _ = output_of(capsys, "events", finished / "run")
     assert out == (finished / "run" / "events.csv").read_text()
     small(events=((60, 70), (180, 190), (240, 250))).to_csv(tmp_path / "other.csv", index=False)
-    out, _ = given(capsys, "events", finished / "run", tmp_path / "other.csv", "--causal", "--json")
+    out, _ = output_of(capsys, "events", finished / "run", tmp_path / "other.csv", "--causal", "--json")
     assert [row["start"][11:16] for row in json.loads(out)] == ["01:00", "03:00", "04:00"]
 
 
@@ -191,17 +191,17 @@ def test_a_forecast_ends_at_its_horizon(finished, capsys):
     kept = pd.read_csv(finished / "run" / "forecast.csv")
     assert len(kept) == 100
     assert kept["probability"].is_monotonic_increasing
-    rows = json.loads(given(capsys, "forecast", finished / "run", "--horizon", "3", "--json")[0])
+    rows = json.loads(output_of(capsys, "forecast", finished / "run", "--horizon", "3", "--json")[0])
     assert [row["steps"] for row in rows] == [1, 2, 3]
     assert rows[2]["probability"] == pytest.approx(kept["probability"][2], rel=1e-6)
-    assert given(capsys, "forecast", finished / "run")[0].count("\n") == 101
+    assert output_of(capsys, "forecast", finished / "run")[0].count("\n") == 101
 
 
 def test_a_report_is_written_again(finished, capsys):
     page = finished / "run" / "report.html"
     before = without_marks(page)
     page.unlink()
-    assert str(page) in given(capsys, "report", finished / "run")[0]
+    assert str(page) in output_of(capsys, "report", finished / "run")[0]
     assert without_marks(page) == before
 
 
@@ -211,15 +211,15 @@ def without_marks(page):
 
 
 def test_what_is_simulated_looks_like_the_run(finished, tmp_path, capsys):
-    out, _ = given(capsys, "simulate", finished / "run", "--size", "300", "--out", tmp_path / "y.csv")
+    out, _ = output_of(capsys, "simulate", finished / "run", "--size", "300", "--out", tmp_path / "y.csv")
     assert "300 observations" in out
     table = pd.read_csv(tmp_path / "y.csv")
     assert list(table) == ["y", "state"]
     assert len(table) == 300
     assert table["y"][table["state"] == 0].mean() == pytest.approx(0, abs=0.1)
-    _, err = given(capsys, "simulate", "--out", tmp_path / "y.csv", code=1)
+    _, err = output_of(capsys, "simulate", "--out", tmp_path / "y.csv", code=1)
     assert "is there already; choose another name with --out" in err
-    given(capsys, "simulate", "--size", "200", "--out", tmp_path / "paper.csv")
+    output_of(capsys, "simulate", "--size", "200", "--out", tmp_path / "paper.csv")
     paper = pd.read_csv(tmp_path / "paper.csv")
     assert np.abs(paper["y"] - 20 * (paper["state"] - 1)).max() < 5  # means of -20, 0 and 20
 
@@ -230,11 +230,11 @@ def test_a_stream_is_watched(finished, capsys, monkeypatch):
     lines = [str(v) for v in y]
     lines[5] = ""  # a missing observation
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines) + "\n"))
-    out, err = given(capsys, "watch", finished / "run")
+    out, err = output_of(capsys, "watch", finished / "run")
     assert [line.split(":")[0] for line in out.splitlines()] == ["alarm at 11", "over at 16"]
     assert "of 100,000 observations raise an alarm without reason" in err
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
-    out, _ = given(capsys, "watch", finished / "run", "--json")
+    out, _ = output_of(capsys, "watch", finished / "run", "--json")
     alarms = [json.loads(line) for line in out.splitlines()]
     assert [(a["row"], a["what"]) for a in alarms] == [(11, "alarm"), (16, "over")]
     assert alarms[0]["probability"] >= 0.9 > alarms[1]["probability"]
@@ -243,21 +243,21 @@ def test_a_stream_is_watched(finished, capsys, monkeypatch):
         ("1,2\n", "line 1 has 2 values; 1 are needed"),
     ):
         monkeypatch.setattr("sys.stdin", io.StringIO(text))
-        assert message in given(capsys, "watch", finished / "run", code=1)[1]
+        assert message in output_of(capsys, "watch", finished / "run", code=1)[1]
 
 
 def test_nothing_rare_is_said(finished, tmp_path, capsys):
     command = ["fit", finished / "flux.csv", *OPTIONS, "--states", "1", "--out", tmp_path / "run"]
-    assert "no rare events" in given(capsys, *command)[0]
+    assert "no rare events" in output_of(capsys, *command)[0]
     assert "None." in (tmp_path / "run" / "report.html").read_text()
     assert (tmp_path / "run" / "events.csv").read_text().count("\n") == 1
-    assert "there is nothing to watch for" in given(capsys, "watch", tmp_path / "run", code=1)[1]
+    assert "there is nothing to watch for" in output_of(capsys, "watch", tmp_path / "run", code=1)[1]
 
 
 def test_settings_from_a_file_and_options_before_it(finished, known, tmp_path, capsys):
     settings = tmp_path / "s.yaml"
     settings.write_text(f"file: {finished / 'flux.csv'}\ncolumn: [flux]\nlog: true\nstates: 3\nmethod: map\n")
-    out, _ = given(capsys, "fit", "--settings", settings, "--states", "2", "--out", tmp_path / "run", "--json")
+    out, _ = output_of(capsys, "fit", "--settings", settings, "--states", "2", "--out", tmp_path / "run", "--json")
     assert json.loads(out)["method"] == "map"
     kept = yaml.safe_load((tmp_path / "run" / "settings.yaml").read_text())
     assert (kept["states"], kept["log"]) == (2, True)
@@ -284,19 +284,19 @@ def test_settings_from_a_file_and_options_before_it(finished, known, tmp_path, c
 def test_wrong_settings_are_named_in_one_line(tmp_path, capsys, text, message):
     if text is not None:
         (tmp_path / "s.yaml").write_text(text)
-    _, err = given(capsys, "fit", "--settings", tmp_path / "s.yaml", "--out", tmp_path / "run", code=1)
+    _, err = output_of(capsys, "fit", "--settings", tmp_path / "s.yaml", "--out", tmp_path / "run", code=1)
     assert err.startswith("error: ")
     assert message in err
     assert not (tmp_path / "run").exists()
 
 
 def test_errors_are_one_line_and_usage_is_told_apart(finished, capsys):
-    _, err = given(capsys, "fit", finished / "flux.csv", "--column", "flus", code=1)
+    _, err = output_of(capsys, "fit", finished / "flux.csv", "--column", "flus", code=1)
     assert err.startswith("error: ")
     assert "no column 'flus'; it has time, flux, other. Did you mean 'flux'?" in err
-    assert "Traceback" in given(capsys, "--debug", "fit", finished / "flux.csv", "--column", "x", code=1)[1]
-    assert "Usage" in given(capsys, "fit", "--statess", "3", code=2)[1]
-    out, _ = given(capsys, "--help")
+    assert "Traceback" in output_of(capsys, "--debug", "fit", finished / "flux.csv", "--column", "x", code=1)[1]
+    assert "Usage" in output_of(capsys, "fit", "--statess", "3", code=2)[1]
+    out, _ = output_of(capsys, "--help")
     assert "3 done but not to be trusted" in " ".join(out.replace("│", " ").split())
 
 
@@ -321,7 +321,7 @@ def test_however_a_command_is_left_there_is_a_code(monkeypatch, capsys, left, co
         raise left
 
     monkeypatch.setattr("typer.main.get_command", lambda app: SimpleNamespace(main=main))
-    assert given(capsys, code=code) == ("", "interrupted" if code == 130 else "")
+    assert output_of(capsys, code=code) == ("", "interrupted" if code == 130 else "")
 
 
 def test_a_run_that_is_interrupted_is_taken_up_again(finished, known, tmp_path, capsys, monkeypatch):
@@ -332,31 +332,34 @@ def test_a_run_that_is_interrupted_is_taken_up_again(finished, known, tmp_path, 
     monkeypatch.setattr(runs.RareHMM, "fit", interrupted)
     folder = tmp_path / "run"
     command = ["fit", finished / "flux.csv", *OPTIONS, "--out", folder]
-    out, _ = given(capsys, *command, code=130)
+    out, _ = output_of(capsys, *command, code=130)
     assert f"interrupted; go on with: rarehmm resume {folder}" in out.replace("\n", "")
     assert sorted(p.name for p in folder.iterdir()) == ["log.txt", "settings.yaml"]
     assert "WARNING a word for the log" in (folder / "log.txt").read_text()
-    assert "was not finished; go on with: rarehmm resume" in given(capsys, "events", folder, code=1)[1]
+    assert "was not finished; go on with: rarehmm resume" in output_of(capsys, "events", folder, code=1)[1]
     monkeypatch.setattr(runs.RareHMM, "fit", known)
-    assert given(capsys, "resume", folder, "--quiet") == ("", "")
+    assert output_of(capsys, "resume", folder, "--quiet") == ("", "")
     for name in ("events.csv", "forecast.csv", "regimes.json"):
         assert (folder / name).read_text() == (finished / "run" / name).read_text()
-    assert "is finished; see" in given(capsys, "resume", folder, code=1)[1]
+    assert "is finished; see" in output_of(capsys, "resume", folder, code=1)[1]
 
 
 def test_a_posterior_that_is_not_to_be_trusted_has_a_code_of_its_own(finished, known, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(runs.Found, "passed", property(lambda self: False))
-    given(capsys, "fit", finished / "flux.csv", *OPTIONS, "--quiet", "--out", tmp_path / "run", code=3)
+    output_of(capsys, "fit", finished / "flux.csv", *OPTIONS, "--quiet", "--out", tmp_path / "run", code=3)
     assert json.loads((tmp_path / "run" / "diagnosis.json").read_text())["trusted"] is False
 
 
 def test_a_run_is_not_written_over_unless_forced(finished, known, tmp_path, capsys):
     command = ["fit", finished / "flux.csv", *OPTIONS, "--quiet", "--out"]
-    assert "already holds a run; use another folder, or --force" in given(capsys, *command, finished / "run", code=1)[1]
+    assert (
+        "already holds a run; use another folder, or --force"
+        in output_of(capsys, *command, finished / "run", code=1)[1]
+    )
     (tmp_path / "notes.txt").write_text("mine")
-    assert "already holds files" in given(capsys, *command, tmp_path, code=1)[1]
-    assert "is a file; the name of a folder is needed" in given(capsys, *command, tmp_path / "notes.txt", code=1)[1]
-    given(capsys, *command, tmp_path, "--force")
+    assert "already holds files" in output_of(capsys, *command, tmp_path, code=1)[1]
+    assert "is a file; the name of a folder is needed" in output_of(capsys, *command, tmp_path / "notes.txt", code=1)[1]
+    output_of(capsys, *command, tmp_path, "--force")
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert (tmp_path / "events.csv").read_text() == (finished / "run" / "events.csv").read_text()
 
@@ -372,7 +375,7 @@ def test_a_run_is_not_written_over_unless_forced(finished, known, tmp_path, caps
 def test_a_damaged_run_is_named(finished, tmp_path, capsys, name, text, message):
     shutil.copytree(finished / "run", tmp_path / "run")
     (tmp_path / "run" / name).write_text(text)
-    assert message in given(capsys, "events", tmp_path / "run", code=1)[1]
+    assert message in output_of(capsys, "events", tmp_path / "run", code=1)[1]
 
 
 def test_a_state_that_is_not_what_it_should_be_is_refused(finished, tmp_path, capsys):
@@ -380,4 +383,4 @@ def test_a_state_that_is_not_what_it_should_be_is_refused(finished, tmp_path, ca
     kept = json.loads((tmp_path / "run" / "regimes.json").read_text())
     kept[1]["kind"] = "odd"
     (tmp_path / "run" / "regimes.json").write_text(json.dumps(kept))
-    assert "is damaged (state 1 is Regime(" in given(capsys, "events", tmp_path / "run", code=1)[1]
+    assert "is damaged (state 1 is Regime(" in output_of(capsys, "events", tmp_path / "run", code=1)[1]

@@ -29,7 +29,7 @@ from rarehmm.estimator import RareHMM
 from rarehmm.posterior.events import Events
 from rarehmm.posterior.posterior import Posterior
 from rarehmm.posterior.prediction import Forecast
-from rarehmm.posterior.residuals import Fit
+from rarehmm.posterior.residuals import ModelCheck
 from rarehmm.sampling.diagnostics import Check
 from rarehmm.search.regimes import KINDS, Regime
 
@@ -44,7 +44,7 @@ class Found(NamedTuple):
     hmm: RareHMM
     events: pd.DataFrame
     forecast: Forecast
-    fit: Fit
+    fit: ModelCheck
 
     @property
     def passed(self) -> bool:

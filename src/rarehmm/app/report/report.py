@@ -15,7 +15,7 @@ from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.series import Series
 from rarehmm.estimator import RareHMM
 from rarehmm.posterior.prediction import Forecast
-from rarehmm.posterior.residuals import Fit
+from rarehmm.posterior.residuals import ModelCheck
 from rarehmm.sampling.diagnostics import Check
 
 POINTS = 1_000_000  # of a longer series, extremes of bins are kept
@@ -69,7 +69,7 @@ class Content(NamedTuple):
     events: Any
     rows: list[tuple[int, int]]
     forecast: Forecast
-    fit: Fit
+    fit: ModelCheck
     settings: dict[str, str]
 
 
