@@ -457,7 +457,7 @@ def test_files_that_would_execute_something_are_refused(tmp_path):
     for text in (f"file: !!python/object/apply:os.mkdir ['{there}']", f"!!python/object/apply:os.mkdir ['{there}']"):
         (tmp_path / "settings.yaml").write_text(text)
         refused = hostile.attempted(lambda: runs.settings_of(tmp_path))
-        assert "settings.yaml is no YAML" in refused.message
+        assert "settings.yaml is not valid YAML" in refused.message
     shutil.copy(tmp_path / "b.npy", tmp_path / "fit.nc")
     assert isinstance(hostile.attempted(lambda: rh.Posterior.load(tmp_path / "fit.nc")), hostile.Refusal)
     assert not there.exists()

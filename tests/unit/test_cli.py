@@ -46,7 +46,7 @@ def test_demo(tmp_path, monkeypatch):
 
 def test_warm_up_names_the_families():
     assert "poisson" in invoke("warm-up", "poisson")
-    assert kernels.of_one_column() == [
+    assert kernels.univariate_families() == [
         "bernoulli", "categorical", "exponential", "free_negative_binomial", "free_student_t", "gamma", "gaussian",
         "gaussian_mixture", "log_normal", "negative_binomial", "poisson", "student_t", "von_mises",
         "zero_inflated_poisson",
@@ -170,7 +170,7 @@ def known(finished, monkeypatch):
 
 
 def test_a_run_holds_what_was_found(finished):
-    assert sorted(p.name for p in (finished / "run").iterdir()) == sorted(runs.OWN)
+    assert sorted(p.name for p in (finished / "run").iterdir()) == sorted(runs.FILES)
     events = pd.read_csv(finished / "run" / "events.csv")
     assert events["start"].tolist() == ["2026-01-01 01:40:00", "2026-01-01 03:40:00"]
     assert events["duration"].tolist() == [7, 5]
@@ -218,7 +218,7 @@ def test_what_is_simulated_looks_like_the_run(finished, tmp_path, capsys):
     assert len(table) == 300
     assert table["y"][table["state"] == 0].mean() == pytest.approx(0, abs=0.1)
     _, err = output_of(capsys, "simulate", "--out", tmp_path / "y.csv", code=1)
-    assert "is there already; choose another name with --out" in err
+    assert "already exists; choose another name with --out" in err
     output_of(capsys, "simulate", "--size", "200", "--out", tmp_path / "paper.csv")
     paper = pd.read_csv(tmp_path / "paper.csv")
     assert np.abs(paper["y"] - 20 * (paper["state"] - 1)).max() < 5  # means of -20, 0 and 20
@@ -232,15 +232,15 @@ def test_a_stream_is_watched(finished, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines) + "\n"))
     out, err = output_of(capsys, "watch", finished / "run")
     assert [line.split(":")[0] for line in out.splitlines()] == ["alarm at 11", "over at 16"]
-    assert "of 100,000 observations raise an alarm without reason" in err
+    assert "of 100,000 observations raise a false alarm" in err
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
     out, _ = output_of(capsys, "watch", finished / "run", "--json")
     alarms = [json.loads(line) for line in out.splitlines()]
     assert [(a["row"], a["what"]) for a in alarms] == [(11, "alarm"), (16, "over")]
     assert alarms[0]["probability"] >= 0.9 > alarms[1]["probability"]
     for text, message in (
-        ("1.0\nx\n", "line 2 is 'x', which is no number"),
-        ("1,2\n", "line 1 has 2 values; 1 are needed"),
+        ("1.0\nx\n", "line 2 is 'x', which is not a number"),
+        ("1,2\n", "line 1 has 2 values; it must have 1"),
     ):
         monkeypatch.setattr("sys.stdin", io.StringIO(text))
         assert message in output_of(capsys, "watch", finished / "run", code=1)[1]
@@ -267,17 +267,17 @@ def test_settings_from_a_file_and_options_before_it(finished, known, tmp_path, c
     ("text", "message"),
     [
         ("file: x.csv\nstats: 2\n", "there is no setting 'stats'. Did you mean 'states'?"),
-        ("file: x.csv\nqqqq: 2\n", "there is no setting 'qqqq'. There are file, column, time"),
-        ("file: x.csv\nstates: two\n", "states is 'two'; a whole number is needed."),
-        ("file: x.csv\nstates: 0\n", "states is 0; it must be 1 at least."),
-        ("file: x.csv\nthreads: many\n", "threads is 'many'; a whole number or nothing is needed."),
-        ("file: x.csv\ncolumn: [1]\n", "column is [1]; a list of names is needed."),
+        ("file: x.csv\nqqqq: 2\n", "there is no setting 'qqqq'. Choose from file, column, time"),
+        ("file: x.csv\nstates: two\n", "states is 'two'; it must be a whole number."),
+        ("file: x.csv\nstates: 0\n", "states is 0; it must be at least 1."),
+        ("file: x.csv\nthreads: many\n", "threads is 'many'; it must be a whole number or empty."),
+        ("file: x.csv\ncolumn: [1]\n", "column is [1]; it must be a list of names."),
         ("file: x.csv\nrare_share: 2\n", "rare_share is 2; it must lie between 0 and 1."),
-        ("file: x.csv\ndetrend: spline\n", "detrend is 'spline'; it must be such as spline:200"),
+        ("file: x.csv\ndetrend: spline\n", "detrend is 'spline'; it must be of the form spline:200"),
         ("file: x.csv\nmethod: gibs\n", "Did you mean 'gibbs'?"),
-        ("states: 2\n", "no file is named; give one, or 'file' in the settings."),
-        ("- a\n", "holds no settings; a line each is needed, such as 'states: 4'."),
-        ("!!python/object/apply:os.system ['echo']", "is no YAML"),
+        ("states: 2\n", "no file is given; name one on the command line, or as 'file' in the settings."),
+        ("- a\n", "holds no settings; write one per line, such as 'states: 4'."),
+        ("!!python/object/apply:os.system ['echo']", "is not valid YAML"),
         (None, "cannot be read"),
     ],
 )
@@ -297,7 +297,7 @@ def test_errors_are_one_line_and_usage_is_told_apart(finished, capsys):
     assert "Traceback" in output_of(capsys, "--debug", "fit", finished / "flux.csv", "--column", "x", code=1)[1]
     assert "Usage" in output_of(capsys, "fit", "--statess", "3", code=2)[1]
     out, _ = output_of(capsys, "--help")
-    assert "3 done but not to be trusted" in " ".join(out.replace("│", " ").split())
+    assert "3 finished but results are unreliable" in " ".join(out.replace("│", " ").split())
 
 
 @pytest.mark.parametrize("start", ["main", "module"])
@@ -333,10 +333,10 @@ def test_a_run_that_is_interrupted_is_taken_up_again(finished, known, tmp_path, 
     folder = tmp_path / "run"
     command = ["fit", finished / "flux.csv", *OPTIONS, "--out", folder]
     out, _ = output_of(capsys, *command, code=130)
-    assert f"interrupted; go on with: rarehmm resume {folder}" in out.replace("\n", "")
+    assert f"interrupted; continue with: rarehmm resume {folder}" in out.replace("\n", "")
     assert sorted(p.name for p in folder.iterdir()) == ["log.txt", "settings.yaml"]
     assert "WARNING a word for the log" in (folder / "log.txt").read_text()
-    assert "was not finished; go on with: rarehmm resume" in output_of(capsys, "events", folder, code=1)[1]
+    assert "holds an unfinished run; continue with: rarehmm resume" in output_of(capsys, "events", folder, code=1)[1]
     monkeypatch.setattr(runs.RareHMM, "fit", known)
     assert output_of(capsys, "resume", folder, "--quiet") == ("", "")
     for name in ("events.csv", "forecast.csv", "regimes.json"):
@@ -345,7 +345,7 @@ def test_a_run_that_is_interrupted_is_taken_up_again(finished, known, tmp_path, 
 
 
 def test_a_posterior_that_is_not_to_be_trusted_has_a_code_of_its_own(finished, known, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(runs.Found, "passed", property(lambda self: False))
+    monkeypatch.setattr(runs.RunResult, "passed", property(lambda self: False))
     output_of(capsys, "fit", finished / "flux.csv", *OPTIONS, "--quiet", "--out", tmp_path / "run", code=3)
     assert json.loads((tmp_path / "run" / "diagnosis.json").read_text())["trusted"] is False
 
@@ -358,7 +358,7 @@ def test_a_run_is_not_written_over_unless_forced(finished, known, tmp_path, caps
     )
     (tmp_path / "notes.txt").write_text("mine")
     assert "already holds files" in output_of(capsys, *command, tmp_path, code=1)[1]
-    assert "is a file; the name of a folder is needed" in output_of(capsys, *command, tmp_path / "notes.txt", code=1)[1]
+    assert "is a file; pass the name of a folder" in output_of(capsys, *command, tmp_path / "notes.txt", code=1)[1]
     output_of(capsys, *command, tmp_path, "--force")
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert (tmp_path / "events.csv").read_text() == (finished / "run" / "events.csv").read_text()

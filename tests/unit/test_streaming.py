@@ -234,8 +234,8 @@ def test_a_run_on_a_long_series(fitted, short, monkeypatch, tmp_path):
     series, settings = rh.Series(y), Settings("y.npy", states=2)
     read, seen = rh.Series.read, []
     monkeypatch.setattr(rh.Series, "read", lambda self, a, b: seen.append(b - a) or read(self, a, b))
-    runs.begin(tmp_path / "run", settings)
-    found = runs.fill(tmp_path / "run", settings, hmm, series)
+    runs.create(tmp_path / "run", settings)
+    found = runs.write_results(tmp_path / "run", settings, hmm, series)
     pd.testing.assert_frame_equal(found.events, expected, rtol=1e-9)
     assert max(seen) <= 2000
     page = (tmp_path / "run" / "report.html").read_text()
