@@ -145,7 +145,7 @@ def write_results(
     write(folder / "forecast.csv", as_csv(forecast_table(ahead)))
     write(folder / "diagnosis.json", json.dumps(diagnosis(result), indent=1))
     on_progress("report", 0, 0)
-    title = f"{', '.join(settings.column) or 'series'} of {', '.join(Path(f).name for f in settings.files)}"
+    title = f"{', '.join(settings.column) or 'series'} in {', '.join(Path(f).name for f in settings.files)}"
     details = {**setting_texts(settings), **versions()}
     content = Content(title, hmm, series, overview, table, events.rows, ahead, result.fit, details)
     write(folder / "report.html", report(content))

@@ -49,10 +49,9 @@ def reproduce(
         console.print(f"[bold yellow]skipped[/]: {message}")
         selected = [name for name in selected if known[name].DATA not in missing]
     minutes = sum(known[name].MINUTES for name in selected)
-    console.print(
-        f"{len(selected)} experiments, {'under 3 minutes' if quick else f'about {minutes} minutes'} in total; "
-        f"output folder: {out}"
-    )
+    count = f"{len(selected)} experiment{'' if len(selected) == 1 else 's'}"
+    duration = "under 3 minutes" if quick else f"about {minutes} minutes"
+    console.print(f"{count}, {duration} in total; output folder: {out}")
     for name in selected:
         _reproduce_one(name, known[name], quick, out, data)
 
