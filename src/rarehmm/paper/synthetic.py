@@ -111,7 +111,7 @@ def compare(settings: Settings, case: Case) -> Comparison:
     names = [f"mu_{k + 1}" for k in case.watched]
     each = [f"{word} {name}" for word in ("distance of", "density,") for name in names]
     table = Table(
-        f"T = {T:,}, epsilon = {epsilon:g}, L = 2, B = 5, 15 windows per iteration. Found: {', '.join(names)} all "
+        f"T = {T:,}, epsilon = {epsilon:g}, L = 2, B = 5, 15 windows per iteration. Found: {', '.join(names)} "
         f"within 1 of the truth over the last fifth of {early:,} and of {steps:,} iterations, from {STARTS} uninformed "
         f"starts. Then, from the estimate of the clustering and over {early:,} iterations: the largest distance from "
         f"the truth, and the log predictive density of {HELD} held-out observations of the state.",
