@@ -1,4 +1,4 @@
-"""RareHMM: the library in one object, for people who know scikit-learn and hmmlearn."""
+"""RareHMM: the whole library as one estimator, with the conventions of scikit-learn and hmmlearn."""
 
 import logging
 import time
@@ -27,16 +27,16 @@ from rarehmm.model.model import Model, Parameters, Priors, default_priors
 from rarehmm.model.simulation import simulate
 from rarehmm.posterior.events import Events
 from rarehmm.posterior.posterior import Posterior
-from rarehmm.posterior.prediction import Forecast, Ready, Stream, forecast, log_score, update
+from rarehmm.posterior.prediction import Forecast, Stream, StreamParameters, forecast, log_score, update
 from rarehmm.posterior.predictive_checks import LONG, check_predictive
-from rarehmm.posterior.residuals import Fit, check_residuals, has_residuals, pseudo_residuals
+from rarehmm.posterior.residuals import ModelCheck, check_residuals, has_residuals, pseudo_residuals
 from rarehmm.posterior.streaming import (
     Stretches,
     check_out,
-    collected,
+    collect,
     last_distribution,
     stretches_of_probabilities,
-    written,
+    write_stretches,
 )
 from rarehmm.sampling.rule import infer
 from rarehmm.search.labels import from_labels
@@ -46,65 +46,81 @@ logger = logging.getLogger(__name__)
 
 
 class RareHMM(BaseEstimator):
-    """A Bayesian hidden Markov model of a long series whose interesting regime is rare.
+    """Bayesian hidden Markov model for long series whose interesting regime is rare.
 
     Parameters
     ----------
     n_components : int, default 3
-        Number of hidden states: two regimes of ordinary life and a rare one.  ``select_n_components`` compares numbers.
+        Number of hidden states: by default two ordinary regimes and a rare one.  ``select_n_components`` compares
+        different numbers.
     emission : str, family or list of these, default "gaussian"
-        Density of an observation given its state: the name of a family or an instance, such as ``StudentT(4)`` or
-        ``NegativeBinomial(3)`` (what is in brackets is not learnt).  Real numbers: "gaussian", "student_t",
-        "free_student_t" (its tails are learnt), "gaussian_mixture"; positive ones: "exponential", "gamma",
-        "log_normal"; counts: "poisson", "negative_binomial", "free_negative_binomial" (its dispersion is learnt),
-        "zero_inflated_poisson"; 0 and 1: "bernoulli"; categories 0 to n - 1: "categorical", with n by the largest,
-        or ``Categorical(n)``; angles: "von_mises"; several columns: "multivariate_gaussian", which "gaussian" is as
-        well there, with full covariance.  A list has one for each column, independent given the state:
-        ``["gaussian", "categorical"]``, the same as ``Product(Gaussian(), Categorical(n))``.
+        Distribution of an observation given its state: the name of a family, or an instance such as ``StudentT(4)`` or
+        ``NegativeBinomial(3)``, whose arguments are held fixed.  For real numbers: "gaussian", "student_t",
+        "free_student_t" (with estimated degrees of freedom), "gaussian_mixture"; for positive numbers: "exponential",
+        "gamma", "log_normal"; for counts: "poisson", "negative_binomial", "free_negative_binomial" (with estimated
+        dispersion), "zero_inflated_poisson"; for 0 and 1: "bernoulli"; for categories 0 to n - 1: "categorical", with n
+        taken from the data, or ``Categorical(n)``; for angles: "von_mises"; for several columns:
+        "multivariate_gaussian" with full covariances, which is also what "gaussian" means there.  A list has one family
+        per column, independent given the state: ``["gaussian", "categorical"]`` is
+        ``Product(Gaussian(), Categorical(n))``.
     method : str, default "auto"
-        How the posterior is sampled.  "auto" looks at the posterior and takes the quickest method that is right for it;
-        "chain", "importance", "gibbs", "hmc" and "langevin" force one; "laplace" and "vi" draw from a Gaussian, that at
-        the mode or the closest; "map" is the mode alone, without uncertainty; "tass" and "sgld" are the paper's
-        sampler, with targeted windows and with windows by chance, to compare with (without ``fixed``).  Gibbs sampling
-        is for Gaussian, log-normal, Poisson and exponential families.
+        How to sample the posterior.  "auto" picks the fastest method that is accurate for the posterior at hand;
+        "chain", "importance", "gibbs", "hmc" and "langevin" select one; "laplace" and "vi" draw from a Gaussian
+        approximation, at the mode or variational; "map" computes the posterior mode only, without uncertainty; "tass"
+        and "sgld" are the paper's sampler with targeted and with uniform windows, for comparison (without ``fixed``).
+        Gibbs sampling is available for the Gaussian, multivariate Gaussian, log-normal, Poisson and exponential
+        families, and for products of these.
     n_draws : int, default 1000
-        Effective draws of every parameter: errors of means are then 3 % of a standard deviation.
+        Effective sample size to reach for every parameter; with 1000, the Monte Carlo error of a posterior mean is 3 %
+        of its posterior standard deviation.
     priors : Priors, default None
-        None: scaled from the data, worth a handful of observations.
-    startprob : array (K,), default None
-        Law of the first state of each sequence; None: the stationary law, right for a series that goes on as before.
+        None: weakly informative priors, scaled to the data and worth a handful of observations.
+    startprob : array-like of shape (K,), default None
+        Distribution of the first state of each sequence; None: the stationary distribution, which suits a series that
+        was under way before it was observed.
     fixed : dict, default None
-        What is known, by the names of parameters and "transition", None where it is not: ``{"mean": [0, None, None],
-        "transition": [[None, None, 0], [None, None, None], [None, None, None]]}``.  A transition of 0 never happens; a
-        row with other known values must be known as a whole.  States keep the places that this gives them.
-    init : Parameters, labels (T,) or RareHMM, default None
-        Where to start: None finds states in the data.
+        Known values, by parameter name and "transition", with None for unknown entries: ``{"mean": [0, None, None],
+        "transition": [[None, None, 0], [None, None, None], [None, None, None]]}``.  A transition probability of 0 is
+        forbidden; a row with other known values must be given in full.  States keep the order of these values.
+    init : Parameters, labels of shape (T,) or RareHMM, default None
+        Initial values of the search for the mode; None: they are found from the data.
     rare_share : float, default 0.05
-        Share of the observations below which a state may be called rare: what takes more of the time is no event.
+        Largest share of the observations that a state may have to be called rare.
     n_average : int, default 20
-        Draws of the posterior over which predictions are averaged; 0: predictions use its mean, which takes one pass.
+        Number of posterior draws over which predictions are averaged; 0: predict from the posterior mean, in one pass.
     n_jobs : int, default None
-        Threads; None or -1: one for each core.
+        Number of threads; None or -1: one per core.
     memory_limit : int or str, default "1GB"
-        Memory that a fit may use, roughly, beside the data: of a series that would need more, drawn blocks stand for
-        the rest, with an error that is measured.  A ``Series`` has a limit of its own.
+        Approximate memory that a fit may use in addition to the data.  A series that would need more is represented by
+        a random sample of blocks, and the resulting error is measured.  A ``Series`` has its own limit.
     random_state : int or Generator, default 0
-        Seed: the same data give the same answer.  None: another one each time.
+        Seed: the same data give the same result.  None: a different result each time.
     verbose : int, default 1
-        1: a line shows the progress of ``fit`` on a terminal (nothing in files, pipes and tests); 0: nothing.
+        1: show a progress bar on a terminal or in a notebook; 0: show nothing.
 
     Attributes
     ----------
     posterior_ : Posterior
-        All draws, with ``summary()``, ``to_arviz()``, ``save()`` and the verdict.
-    means_, covars_, transmat_, startprob_
-        Posterior means: of the first parameter (D of them in several columns), of variances or covariances (where the
-        family has them), of the transition matrix (rows sum to one), of the stationary law or the start that was given.
+        The draws, with ``summary()``, ``to_arviz()``, ``save()`` and the verdict of the checks.
+    verdict_ : str
+        Summary of the checks of the posterior: "All checks passed.", or "Do not trust these results: ..." with the
+        reasons.
+    means_ : ndarray, (K, D)
+        Posterior means of the level of each column, as in hmmlearn.
+    covars_ : ndarray, (K, 1) or (K, D, D)
+        Posterior means of the variances or covariances, for families that have them.
+    transmat_ : ndarray, (K, K)
+        Posterior mean of the transition matrix; rows sum to one.
+    startprob_ : ndarray, (K,)
+        The distribution of the first state: ``startprob``, or the stationary distribution of ``transmat_``.
     regimes_ : list of Regime
-        What each state is: common, rare, tail, outlier, ...
-    rare_states_ : array
-        States that the data hold up as rare regimes.
+        What each state represents: a common or rare regime, a tail, an outlier, ...
+    rare_states_ : ndarray of int
+        The states that the data support as rare regimes.
     n_features_in_ : int
+        Number of columns of the data.
+    feature_names_in_ : ndarray of str
+        Names of the columns, if the data had names.
 
     Examples
     --------
@@ -157,28 +173,43 @@ class RareHMM(BaseEstimator):
         self.verbose = verbose
 
     def __sklearn_clone__(self) -> "RareHMM":
-        """An unfitted copy; another fit to start from stays fitted."""
+        """Return an unfitted copy, whose ``init`` stays fitted if it is another RareHMM."""
         settings = self.get_params(deep=False)
         init = settings.pop("init")
-        copy = type(self)(**{name: clone(value, safe=False) for name, value in settings.items()})
-        copy.init = init
-        return copy
+        unfitted = type(self)(**{name: clone(value, safe=False) for name, value in settings.items()})
+        unfitted.init = init
+        return unfitted
 
     # ------------------------------------------------------------ fitting
     def fit(self, X: Any, y: Any = None, lengths: Any = None, *, client: Any = None, executor: Any = None) -> "RareHMM":
-        """Find the states and sample the posterior; ``y`` is ignored.
+        """Find the states and sample the posterior.
 
-        ``X``: whatever ``Series`` takes: (T,), (T, D), pandas, xarray, a list of sequences; and, never read as a whole,
-        a memory map, an array of Dask or Zarr, paths of files; ``lengths`` of the sequences in one array.  With the
-        ``client`` of a Dask cluster, or an ``executor``, its workers go over the data and run the chains.
+        Parameters
+        ----------
+        X : array-like, path or Series
+            Anything that ``Series`` accepts: an array (T,) or (T, D), pandas, xarray, a list of sequences; and, never
+            loaded as a whole, a memory map, a Dask or Zarr array, paths of files.
+        y : ignored
+            Present for compatibility with scikit-learn.
+        lengths : sequence of int, optional
+            Lengths of the sequences that are concatenated in ``X``.
+        client : dask.distributed.Client, optional
+            Dask cluster whose workers read the data and run the chains.
+        executor : optional
+            Any executor with ``submit``, instead of ``client``.
+
+        Returns
+        -------
+        RareHMM
+            The fitted estimator itself.
         """
-        began = time.perf_counter()
+        started = time.perf_counter()
         if not 0 < self.rare_share <= 1:
             raise ValueError(f"rare_share is {self.rare_share!r}; it must lie between 0 and 1.")
         check_whole("n_draws", self.n_draws)
         check_whole("n_average", self.n_average, 0)
         if client is not None and executor is not None:
-            raise ValueError("both client and executor are given; one of them does the work.")
+            raise ValueError("both client and executor are given; pass only one of them.")
         with progress_line(bool(self.verbose)) as on_progress:
             series = as_series(
                 X,
@@ -192,15 +223,15 @@ class RareHMM(BaseEstimator):
             priors = default_priors(family, self.n_components, series) if self.priors is None else self.priors
             start = None if self.startprob is None else np.asarray(self.startprob, dtype=float)
             model = Model(family, self.n_components, priors, start, fixed=self.fixed)
-            found = infer(
-                generator(self.random_state), model, series, start=self._first(model, series), wanted=self.n_draws,
+            result = infer(
+                generator(self.random_state), model, series, start=self._initial(model, series), wanted=self.n_draws,
                 method=self.method, threads=self._threads, on_progress=on_progress,
             )  # fmt: skip
-            self.posterior_ = Posterior.of(found)
-            point = found.mode.model.unpack(found.mode.theta)
-            with series.reporting(partial(on_progress, "what the states are")):
+            self.posterior_ = Posterior.of(result)
+            mode = result.mode.model.unpack(result.mode.theta)
+            with series.reporting(partial(on_progress, "classifying states")):
                 self.regimes_ = judge_states(
-                    found.mode.model, point, series, rare_share=self.rare_share, threads=self._threads
+                    result.mode.model, mode, series, rare_share=self.rare_share, threads=self._threads
                 )
         self.n_features_in_ = series.n_columns
         if series.names is not None:
@@ -208,72 +239,87 @@ class RareHMM(BaseEstimator):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
         logger.info(
-            "%s in %.1f s by %s. %s", series, time.perf_counter() - began, self.posterior_.method, self.verdict_
+            "%s in %.1f s by %s. %s", series, time.perf_counter() - started, self.posterior_.method, self.verdict_
         )
         return self
 
     @classmethod
     def of(cls, posterior: Posterior, regimes: list[Regime]) -> "RareHMM":
-        """A fitted estimator out of a posterior that was kept, and of what its states were."""
+        """Create a fitted estimator from a saved posterior and the regimes of its states.
+
+        Parameters
+        ----------
+        posterior : Posterior
+            The posterior, such as ``Posterior.load(path)`` returns.
+        regimes : list of Regime
+            One per state, such as ``regimes_`` of the original fit.
+
+        Returns
+        -------
+        RareHMM
+        """
         model = posterior.model
         self = cls(model.n_states, emission=model.family, priors=model.priors, startprob=model.start, fixed=model.fixed)
         self.posterior_, self.regimes_, self.n_features_in_ = posterior, regimes, columns(model.family)
         return self
 
     def _family(self, series: Series) -> Any:
-        given = self.emission
-        if isinstance(given, list):
-            return side_by_side(given, series)
-        if given in ("gaussian", "multivariate_gaussian") and series.n_columns > 1:
+        emission = self.emission
+        if isinstance(emission, list):
+            return family_per_column(emission, series)
+        if emission in ("gaussian", "multivariate_gaussian") and series.n_columns > 1:
             return families()["multivariate_gaussian"](series.n_columns)
-        if isinstance(given, str):
-            return by_name("gaussian" if given == "multivariate_gaussian" else given, series.summaries[0])
-        check_labels(given, series)
-        return given
+        if isinstance(emission, str):
+            return family_by_name("gaussian" if emission == "multivariate_gaussian" else emission, series.summaries[0])
+        check_labels(emission, series)
+        return emission
 
-    def _first(self, model: Model, series: Series) -> Parameters | None:
+    def _initial(self, model: Model, series: Series) -> Parameters | None:
         if self.init is None:
             return None
         if isinstance(self.init, Parameters | RareHMM):
-            given = self.init._fitted().mean if isinstance(self.init, RareHMM) else self.init
-            return model.natural(given.phi, given.transition)
+            start = self.init._fitted().mean if isinstance(self.init, RareHMM) else self.init
+            return model.natural(start.phi, start.transition)
         return from_labels(model, series, np.asarray(self.init))
 
     def _fitted(self) -> Posterior:
         if not hasattr(self, "posterior_"):
             raise NotFittedError("This RareHMM is not fitted yet; call fit first.")
-        found: Posterior = self.posterior_
-        return found
+        posterior: Posterior = self.posterior_
+        return posterior
 
-    # ------------------------------------------------------------ what was found
+    # ------------------------------------------------------------ fitted attributes
     @property
     def verdict_(self) -> str:
-        """The word on the posterior: whether it is to be trusted."""
+        """Summary of the checks: "All checks passed.", or "Do not trust these results: ..." with the reasons."""
         return self._fitted().verdict
 
     @property
     def rare_states_(self) -> IntArray:
+        """The states that the data support as rare regimes."""
         self._fitted()
         return np.array([r.state for r in self.regimes_ if r.kind == "rare"], dtype=np.int64)
 
     @property
     def transmat_(self) -> Array:
+        """Posterior mean of the transition matrix, (K, K); rows sum to one."""
         return self._fitted().mean.transition
 
     @property
     def startprob_(self) -> Array:
+        """Distribution of the first state, (K,): ``startprob``, or the stationary distribution of ``transmat_``."""
         return self._fitted().mean.start
 
     @property
     def means_(self) -> Array:
-        """(K, D), as in hmmlearn: the first parameter of each column."""
+        """Posterior means of the level of each column (its first parameter), (K, D), as in hmmlearn."""
         posterior = self._fitted()
         family: Any = posterior.model.family
         return posterior.mean.phi[:, family.levels if has(family, "levels") else slice(self.n_features_in_)]
 
     @property
     def covars_(self) -> Array:
-        """(K, 1) variances in one column, (K, D, D) covariances in several."""
+        """Posterior means of the variances, (K, 1), or for several columns of the covariances, (K, D, D)."""
         posterior = self._fitted()
         family: Any = posterior.model.family
         if has(family, "moments"):
@@ -284,7 +330,18 @@ class RareHMM(BaseEstimator):
         return posterior.mean.phi[:, [names.index("variance")]]
 
     def summary(self, probability: float = 0.9) -> Any:
-        """The table of ``posterior_.summary``."""
+        """Summarise the posterior in a table.
+
+        Parameters
+        ----------
+        probability : float
+            Probability of the central intervals.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row per quantity: mean, standard deviation, interval, effective sample size and R-hat.
+        """
         return self._fitted().summary(probability)
 
     # ------------------------------------------------------------ prediction
@@ -297,7 +354,9 @@ class RareHMM(BaseEstimator):
         posterior.model.check(series)
         names = getattr(self, "feature_names_in_", None)
         if names is not None and series.names is not None and list(names) != list(series.names):
-            raise ValueError(f"the columns are {list(series.names)}; the fit was to {list(names)}, in this order.")
+            raise ValueError(
+                f"X has columns {list(series.names)}; the model was fitted to {list(names)}, in this order."
+            )
         return series
 
     @property
@@ -305,25 +364,65 @@ class RareHMM(BaseEstimator):
         return None if self.n_jobs == -1 else self.n_jobs
 
     def predict_proba(self, X: Any, lengths: Any = None, *, out: Any = None) -> Any:
-        """Probabilities (T, K) of the states given the whole series.
+        """Return the smoothed state probabilities: those given the whole series.
 
-        ``out``: the name of a file .npy or a folder .zarr for those of a series longer than memory.  They are computed
-        a stretch at a time, written in single precision, and returned as a memory map or an array of Zarr, read-only.
+        Parameters
+        ----------
+        X : array-like, path or Series
+            The observations, as in ``fit``.
+        lengths : sequence of int, optional
+            Lengths of the sequences in ``X``.
+        out : str or Path, optional
+            Name of a .npy file or .zarr folder to write to, for a series longer than memory.
+
+        Returns
+        -------
+        ndarray, (T, K)
+            With ``out``, a read-only memory map or Zarr array in single precision, computed one stretch at a time.
         """
         return self._probabilities(self._series(X, lengths), out, causal=False)
 
     def filter_proba(self, X: Any, lengths: Any = None, *, out: Any = None) -> Any:
-        """Probabilities (T, K) of the states given the past and the present: the future cannot change them.
+        """Return the filtered state probabilities: those given past and present, which later data cannot change.
 
-        ``out`` as in ``predict_proba``.
+        Parameters
+        ----------
+        X : array-like, path or Series
+            The observations, as in ``fit``.
+        lengths : sequence of int, optional
+            Lengths of the sequences in ``X``.
+        out : str or Path, optional
+            Name of a .npy file or .zarr folder to write to, as in ``predict_proba``.
+
+        Returns
+        -------
+        ndarray, (T, K)
+            With ``out``, a read-only memory map or Zarr array in single precision.
         """
         return self._probabilities(self._series(X, lengths), out, causal=True)
 
     def stream_proba(
         self, X: Any, lengths: Any = None, *, causal: bool = False, on_progress: OnProgress = silent
     ) -> Stretches:
-        """The same probabilities of a series of any length, a stretch at a time: (first, last, probabilities of the
-        rows [first, last)).  ``watch`` is told how far it is."""
+        """Iterate over the state probabilities of a series of any length, one stretch at a time.
+
+        Parameters
+        ----------
+        X : array-like, path or Series
+            The observations, as in ``fit``.
+        lengths : sequence of int, optional
+            Lengths of the sequences in ``X``.
+        causal : bool
+            False: smoothed, as in ``predict_proba``; True: filtered, as in ``filter_proba``.
+        on_progress : callable
+            Called as ``on_progress(stage, done, total)``.
+
+        Yields
+        ------
+        first, last : int
+            A stretch of rows [first, last).
+        probabilities : ndarray, (last - first, K)
+        """
         model, series = self._fitted().model, self._series(X, lengths)
         return stretches_of_probabilities(
             model, self._points(), series, causal=causal, threads=self._threads, on_progress=on_progress
@@ -333,38 +432,90 @@ class RareHMM(BaseEstimator):
         shape = len(series), self._fitted().model.n_states
         path = None if out is None else check_out(out)
         if path is None:
-            message = (
-                "write them to a file, out='probabilities.npy', or take them a stretch at a time, stream_proba(X)."
+            way_out = (
+                "write them to a file with out='probabilities.npy', or iterate over stretches with stream_proba(X)."
             )
-            check_memory(f"probabilities {shape}", 8 * shape[0] * shape[1], message)
+            check_memory(f"probabilities {shape}", 8 * shape[0] * shape[1], way_out)
         with progress_line(bool(self.verbose)) as on_progress:
             stretches = self.stream_proba(series, causal=causal, on_progress=on_progress)
-            return collected(stretches, shape) if path is None else written(stretches, shape, path)
+            return collect(stretches, shape) if path is None else write_stretches(stretches, shape, path)
 
     def decode(self, X: Any, lengths: Any = None) -> tuple[float, IntArray]:
-        """The log probability of the most probable path of states and the path (T,), at the posterior mean; in this
-        order, as in hmmlearn."""
+        """Find the most probable state path at the posterior mean, by the Viterbi algorithm.
+
+        Parameters
+        ----------
+        X : array-like, path or Series
+            The observations, as in ``fit``.
+        lengths : sequence of int, optional
+            Lengths of the sequences in ``X``.
+
+        Returns
+        -------
+        log_probability : float
+            Joint log density of the path and the observations.
+        path : ndarray of int, (T,)
+            The states.  In this order, as in hmmlearn.
+        """
         posterior, series = self._fitted(), self._series(X, lengths)
         K = posterior.model.n_states
-        message = (
-            "predict_proba(X, out='probabilities.npy') takes any length, and argmax(1) of its rows names the states."
-        )
-        check_memory(f"the path of {len(series)} states", len(series) * (K + 8), message)
+        way_out = "predict_proba(X, out='probabilities.npy') works for any length; take argmax(1) of its rows."
+        check_memory(f"the path of {len(series)} states", len(series) * (K + 8), way_out)
         path, value = decode(posterior.model, posterior.mean, series)
         return value, path
 
     def predict(self, X: Any, lengths: Any = None) -> IntArray:
-        """The most probable path of states (T,)."""
+        """Return the most probable state path at the posterior mean, by the Viterbi algorithm.
+
+        Parameters
+        ----------
+        X : array-like, path or Series
+            The observations, as in ``fit``.
+        lengths : sequence of int, optional
+            Lengths of the sequences in ``X``.
+
+        Returns
+        -------
+        ndarray of int, (T,)
+        """
         return self.decode(X, lengths)[1]
 
     def score(self, X: Any, y: Any = None, lengths: Any = None) -> float:
-        """Log density of the series, averaged over the posterior; ``y`` is ignored."""
+        """Return the log predictive density of a series, averaged over the posterior.
+
+        Parameters
+        ----------
+        X : array-like, path or Series
+            The observations, as in ``fit``.
+        y : ignored
+            Present for compatibility with scikit-learn.
+        lengths : sequence of int, optional
+            Lengths of the sequences in ``X``.
+
+        Returns
+        -------
+        float
+        """
         series = self._series(X, lengths)
         refuse_lengths(y, series)
         return log_score(self._fitted().model, self._points(), series, threads=self._threads)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Array, IntArray]:
-        """Observations (n, D) and their states (n,), from a draw of the posterior; its mean if ``n_average`` is 0."""
+        """Simulate a series from one random draw of the posterior, or from its mean if ``n_average`` is 0.
+
+        Parameters
+        ----------
+        n_samples : int
+            Length of the series.
+        random_state : int or Generator, optional
+            Seed; by default that of the estimator.
+
+        Returns
+        -------
+        X : ndarray, (n_samples, D)
+            The observations.
+        states : ndarray of int, (n_samples,)
+        """
         posterior, points = self._fitted(), self._points()
         rng = generator(self.random_state if random_state is None else random_state)
         y, states = simulate(rng, posterior.model, points[rng.integers(len(points))], n_samples)
@@ -381,12 +532,36 @@ class RareHMM(BaseEstimator):
         shortest: int = 1,
         causal: bool = False,
     ) -> Any:
-        """A pandas DataFrame of the stretches in which a rare state is probable, in the index of the data.
+        """List the stretches in which a rare state is probable.
 
-        ``states``: those that count as rare, by default ``rare_states_``.  ``threshold``: of their probability
-        together; .5 makes as few errors as can be, observation by observation.  Events closer than ``gap`` observations
-        are one; those shorter than ``shortest`` are left out.  ``causal``: with what was known at the time.
+        Parameters
+        ----------
+        X : array-like, path or Series
+            The observations, as in ``fit``.
+        lengths : sequence of int, optional
+            Lengths of the sequences in ``X``.
+        states : array-like of int, optional
+            The states that count as rare; by default ``rare_states_``.
+        threshold : float
+            Total probability of the rare states at which an event starts; 0.5 minimises the expected number of
+            misclassified observations.
+        gap : int
+            Events fewer than this many observations apart are merged.
+        shortest : int
+            Shortest event that is kept, in observations.
+        causal : bool
+            Use filtered probabilities: only what was known at the time.
 
+        Returns
+        -------
+        pandas.DataFrame
+            A row per event.  ``start``, ``end`` and ``peak_at`` are labels of the index of the data, or row numbers;
+            ``duration`` counts observations; ``peak`` is the most extreme observation of the first column; ``state``
+            is the most probable rare state; ``probability`` the mean probability of the rare states; ``sequence`` the
+            number of the sequence.
+
+        Examples
+        --------
         >>> import numpy as np
         >>> import pandas as pd
         >>> y = pd.Series(np.random.default_rng(0).normal(size=2000))
@@ -401,20 +576,30 @@ class RareHMM(BaseEstimator):
         rare = self._rare(states)
         if len(rare) == 0:
             warnings.warn(
-                "no state is called rare (see regimes_), so that there are no events; name states: states=[...], or "
-                "fit with a larger rare_share.",
+                "no state is classified as rare (see regimes_), so there are no events; choose states with "
+                "states=[...], or fit with a larger rare_share.",
                 UserWarning,
                 stacklevel=2,
             )
         centre = self.ordinary_level(rare)
-        found = Events(series, rare, threshold=threshold, gap=gap, shortest=shortest, centre=centre)
+        events = Events(series, rare, threshold=threshold, gap=gap, shortest=shortest, centre=centre)
         with progress_line(bool(self.verbose)) as on_progress:
             for first, _, probabilities in self.stream_proba(series, causal=causal, on_progress=on_progress):
-                found.add(first, probabilities)
-        return found.table()
+                events.add(first, probabilities)
+        return events.table()
 
     def ordinary_level(self, rare: IntArray) -> float:
-        """Mean of the first parameter, the level in most families, over the states that are not rare."""
+        """Return the mean level (first parameter) of the states that are not rare, weighted by occupancy.
+
+        Parameters
+        ----------
+        rare : ndarray of int
+            The states to leave out.
+
+        Returns
+        -------
+        float
+        """
         posterior = self._fitted()
         weight = posterior.occupancy.mean((0, 1)) * ~np.isin(np.arange(posterior.model.n_states), rare)
         weight = weight if weight.sum() > 0 else np.ones(len(weight))
@@ -424,15 +609,35 @@ class RareHMM(BaseEstimator):
         rare = self.rare_states_ if states is None else np.atleast_1d(np.asarray(states))
         K = self._fitted().model.n_states
         if rare.dtype.kind not in "iu" or ((rare < 0) | (rare >= K)).any():
-            raise ValueError(f"states is {states!r}; numbers of states, 0 to {K - 1}, are needed.")
+            raise ValueError(f"states is {states!r}; it must hold state numbers from 0 to {K - 1}.")
         return np.unique(rare).astype(np.int64)
 
     def forecast(
         self, X: Any, horizon: int = 10, lengths: Any = None, *, states: npt.ArrayLike | None = None, size: int = 1000
     ) -> Forecast:
-        """What comes after the last observation of ``X``: states, the probability of a rare one within 1, ..., horizon
-        steps with an interval, and ``size`` simulated continuations.
+        """Forecast the states and the observations that follow the last observation of ``X``.
 
+        Parameters
+        ----------
+        X : array-like, path or Series
+            The observations so far, as in ``fit``.
+        horizon : int
+            Number of steps ahead.
+        lengths : sequence of int, optional
+            Lengths of the sequences in ``X``; the last one is continued.
+        states : array-like of int, optional
+            The states that count as rare; by default ``rare_states_``.
+        size : int
+            Number of simulated continuations.
+
+        Returns
+        -------
+        Forecast
+            State probabilities, the probability of a rare state within 1, ..., ``horizon`` steps with a 90 % interval,
+            and simulated observations.
+
+        Examples
+        --------
         >>> import numpy as np
         >>> y = np.random.default_rng(0).normal(size=2000)
         >>> y[::100] += 9
@@ -449,9 +654,22 @@ class RareHMM(BaseEstimator):
         return forecast(rng, model, points, np.array(last), horizon, self._rare(states), size=size)
 
     def update(self, stream: Stream | None, y_new: npt.ArrayLike) -> Stream:
-        """Where a stream stands after one more observation; None: it begins here.  ``stream.probability`` is that of
-        ``filter_proba``, ``stream.to_dict()`` plain data to keep.
+        """Update the filtered state probabilities of a stream with one more observation.
 
+        Parameters
+        ----------
+        stream : Stream or None
+            What the previous call returned; None starts a new stream.
+        y_new : float or array-like of shape (D,)
+            The observation; NaN where missing.
+
+        Returns
+        -------
+        Stream
+            Its ``probability`` equals the last row of ``filter_proba``; ``to_dict()`` returns plain data to store.
+
+        Examples
+        --------
         >>> import numpy as np
         >>> y = np.random.default_rng(0).normal(size=2000)
         >>> y[700:710] += 9
@@ -461,37 +679,51 @@ class RareHMM(BaseEstimator):
         >>> stream.seen, stream.probability.round(2)
         (3, array([0., 1.]))
         """
-        posterior, kept = self._fitted(), getattr(self, "_ready", None)
-        if kept is None or kept[:2] != (posterior, self.n_average):  # once, not for each observation
-            self._ready = kept = posterior, self.n_average, Ready.of(posterior.model, self._points())
-        return update(kept[2], stream or Stream(), y_new)
+        posterior, cached = self._fitted(), getattr(self, "_prepared", None)
+        if cached is None or cached[:2] != (posterior, self.n_average):  # once, not for each observation
+            self._prepared = cached = posterior, self.n_average, StreamParameters.of(posterior.model, self._points())
+        return update(cached[2], stream or Stream(), y_new)
 
-    def check(self, X: Any, lengths: Any = None) -> Fit:
-        """Is the model wrong for this series?  Print it for the answer in words; ``checks`` has the numbers.
+    def check(self, X: Any, lengths: Any = None) -> ModelCheck:
+        """Check whether the model fits a series.
 
-        Pseudo-residuals at the posterior mean, of one column, and posterior predictive checks, of 50 series simulated
-        from draws of the posterior (``rarehmm.posterior``: ``residuals``, ``predictive_checks``).  Of more than a
-        million observations, as many are looked at, in evenly spaced pieces.
+        Combines checks of the pseudo-residuals at the posterior mean with posterior predictive checks on 50 series
+        simulated from the posterior.  Of a series of more than a million observations, evenly spaced pieces with a
+        million observations in total are checked.
 
+        Parameters
+        ----------
+        X : array-like, path or Series
+            The observations, as in ``fit``.
+        lengths : sequence of int, optional
+            Lengths of the sequences in ``X``.
+
+        Returns
+        -------
+        ModelCheck
+            Print it for a summary; ``passed`` and ``checks`` have the details.
+
+        Examples
+        --------
         >>> import numpy as np
         >>> y = np.random.default_rng(0).normal(size=2000)
         >>> print(RareHMM(1, method="map").fit(y).check(y))
         The model fits the series.
         >>> print(RareHMM(1, method="map").fit(np.cumsum(y)).check(np.cumsum(y)))  # doctest: +ELLIPSIS
-        The model does not fit the series: correlated residuals 0.9...
+        The model does not fit the series: residual autocorrelation 0.9...
         """
-        posterior, whole = self._fitted(), self._series(X, lengths)
-        series = pieces(whole, LONG)
+        posterior, full = self._fitted(), self._series(X, lengths)
+        series = pieces(full, LONG)
         rng = generator(self.random_state)
         checks = []
         if has_residuals(posterior.model.family):
-            found = pseudo_residuals(rng, posterior.model, posterior.mean, series, threads=self._threads)
-            for i, column in enumerate(np.atleast_2d(found.T)):
-                where = f" of column {i}" if found.ndim > 1 else ""
+            residuals = pseudo_residuals(rng, posterior.model, posterior.mean, series, threads=self._threads)
+            for i, column in enumerate(np.atleast_2d(residuals.T)):
+                where = f" of column {i}" if residuals.ndim > 1 else ""
                 checks += [c._replace(name=c.name + where) for c in check_residuals(column, series.bounds)]
         checks += check_predictive(rng, posterior.model, posterior.points(50), series)
-        seen = f"{len(series):,} of {len(whole):,} observations, in evenly spaced pieces, were looked at."
-        return Fit(checks, "" if len(series) == len(whole) else seen)
+        note = f"{len(series):,} of {len(full):,} observations, in evenly spaced pieces, were checked."
+        return ModelCheck(checks, "" if len(series) == len(full) else note)
 
     # ------------------------------------------------------------ scikit-learn
     def __sklearn_tags__(self) -> Any:
@@ -501,18 +733,18 @@ class RareHMM(BaseEstimator):
 
 
 def as_series(X: Any, lengths: Any = None, *, executor: Any = None, **more: Any) -> Series:
-    """Data at the door."""
+    """Coerce the input to a Series."""
     if not isinstance(X, Series):
         return Series(X, lengths, executor=executor, **more)
     if lengths is not None:
-        raise ValueError("X is a Series, which knows its sequences already; leave lengths out.")
+        raise ValueError("X is a Series, which already has its own sequences; omit lengths.")
     series: Series = X if executor is None else copy(X)
     series.executor = executor or series.executor
     return series
 
 
-def by_name(name: str, column: Summary) -> Any:
-    """A family by its name, suited to the column."""
+def family_by_name(name: str, column: Summary) -> Any:
+    """Return the family of a name, with settings suited to the column."""
     known = families()
     if name not in known:
         raise ValueError(f"emission is {name!r}; it must be one of {', '.join(known)}, or a family.")
@@ -520,44 +752,47 @@ def by_name(name: str, column: Summary) -> Any:
     return kind.suited((column,)) if has(kind, "suited") else kind()
 
 
-def side_by_side(given: list[Any], series: Series) -> Product:
-    """A family for each column, by its name or as it is; parameters have the names of the columns."""
-    if len(given) != series.n_columns:
+def family_per_column(emission: list[Any], series: Series) -> Product:
+    """Return the product of one family per column, whose parameters carry the column names."""
+    if len(emission) != series.n_columns:
         raise ValueError(
-            f"emission has {len(given)} families and X {series.n_columns} columns; name one for each, or use Product "
-            "for families of several columns: Product(MultivariateGaussian(2), Poisson())."
+            f"emission has {len(emission)} families and X has {series.n_columns} columns; give one per column, or use "
+            "Product for families of several columns: Product(MultivariateGaussian(2), Poisson())."
         )
-    made = [by_name(one, s) if isinstance(one, str) else one for one, s in zip(given, series.summaries, strict=True)]
-    for one, family in zip(given, made, strict=True):
+    parts = [
+        family_by_name(part, column) if isinstance(part, str) else part
+        for part, column in zip(emission, series.summaries, strict=True)
+    ]
+    for part, family in zip(emission, parts, strict=True):
         if columns(family) != 1:
             raise ValueError(
-                f"emission has {one!r}, which reads {columns(family)} columns; in a list each reads one. Use Product: "
-                "Product(MultivariateGaussian(2), Poisson())."
+                f"emission has {part!r}, which takes {columns(family)} columns; families in a list take one each. Use "
+                "Product: Product(MultivariateGaussian(2), Poisson())."
             )
-    return Product(*zip(series.names or [None] * len(made), made, strict=True))
+    return Product(*zip(series.names or [None] * len(parts), parts, strict=True))
 
 
 def check_labels(family: Any, series: Series) -> None:
-    """Refuse a Product with the name of one column at the place of another."""
+    """Raise ValueError if a Product names its columns in a different order from the data."""
     if not isinstance(family, Product) or series.names is None:
         return
     for label, place in zip(family.given, family.places, strict=True):
         at = place.columns[0]
         if label in series.names and at < len(series.names) and series.names[at] != label:
             raise ValueError(
-                f"{label!r} of emission stands for column {at}, and that is {series.names[at]!r} in X; bring the "
-                "columns into the order of the families."
+                f"emission has {label!r} for column {at}, which is {series.names[at]!r} in X; put the columns in the "
+                "order of the families."
             )
 
 
 def generator(random_state: Any) -> np.random.Generator:
-    """NumPy's new generator from a seed, a generator of either kind, or nothing."""
+    """Return a NumPy Generator from a seed, a Generator, a RandomState or None."""
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(random_state.randint(2**31))
     return np.random.default_rng(random_state)
 
 
 def refuse_lengths(y: Any, series: Series) -> None:
-    """The second place is scikit-learn's y, which is ignored; in hmmlearn it is that of lengths."""
+    """Raise ValueError if ``y`` looks like lengths: the second argument is ``y`` here, but ``lengths`` in hmmlearn."""
     if y is not None and np.ndim(y) == 1 and len(y) < len(series) and np.sum(y) == len(series):
-        raise ValueError("the second argument looks like lengths of sequences; pass them by name: lengths=...")
+        raise ValueError("the second argument looks like the lengths of sequences; pass them by name: lengths=...")

@@ -1,4 +1,4 @@
-"""Pictures: axes in and out, as ArviZ does; figures where several belong together."""
+"""Plots of series, posteriors, checks and forecasts, drawn on given Matplotlib axes or on a new figure."""
 
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -20,31 +20,33 @@ if TYPE_CHECKING:
     from rarehmm.windows.windows import Windows
 
 COLOURS = ("#4477AA", "#228833", "#EE6677", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")  # safe for colour-blind readers
-BINS = 2000  # of a long series: more than a screen has columns
+BINS = 2000  # bins of a long series: more than a screen has columns
 
 
 # ---------------------------------------------------------------- parts
 def new_axes(count: int = 1, size: tuple[float, float] = (9, 3), **more: Any) -> Any:
-    """Axes of a figure of their own, with nothing that is not needed around them."""
+    """Return the axes of a new figure, which is not registered with pyplot."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=size, layout="constrained").subplots(count, **more)
 
 
 def colour(k: int) -> str:
+    """Return the colour of state k."""
     return COLOURS[k % len(COLOURS)]
 
 
 def bare(axes: "Axes") -> "Axes":
-    """The same axes without the lines on top and at the right."""
+    """Remove the top and right spines, and return the axes."""
     axes.spines[["top", "right"]].set_visible(False)
     return axes
 
 
 def decimated(values: Array, bins: int = BINS) -> tuple[IntArray, Array, Array]:
-    """Where bins of a long series lie, and the smallest and the largest value in each; nothing that stands out is lost.
+    """Return the starts of the bins of a long series, with the smallest and the largest value of each.
 
-    A short series as it is.  Missing values are left out; a bin without a value is NaN.
+    Extremes survive, unlike in a subsample.  A short series is returned as it is.  Missing values are ignored; a bin
+    without values is NaN.
     """
     if len(values) <= 2 * bins:
         return np.arange(len(values)), values, values
@@ -58,10 +60,26 @@ def decimated(values: Array, bins: int = BINS) -> tuple[IntArray, Array, Array]:
 
 # ---------------------------------------------------------------- the series
 def plot_series(series: Any, probabilities: Array | None = None, *, column: int = 0, axes: Any = None) -> Any:
-    """A series, and underneath the probabilities (T, K) of its states, if given; readable at any length.
+    """Plot a series of any length, with its state probabilities below.
 
-    Time is that of the index, where the data have one.  Returns the axes, one or two.
+    Parameters
+    ----------
+    series : Series or array-like
+        The observations; the time axis shows their index, if they have one.
+    probabilities : ndarray, optional, (T, K)
+        State probabilities, such as ``RareHMM.predict_proba`` returns.
+    column : int
+        The column to plot.
+    axes : matplotlib Axes, optional
+        One, or two with ``probabilities``; by default those of a new figure.
 
+    Returns
+    -------
+    matplotlib Axes
+        One, or two with ``probabilities``.
+
+    Examples
+    --------
     >>> axes = plot_series(np.random.default_rng(0).normal(size=100_000))
     >>> axes.figure.savefig("series.png")  # doctest: +SKIP
     """
@@ -85,7 +103,7 @@ def plot_series(series: Any, probabilities: Array | None = None, *, column: int 
         share = probabilities[:, k] if low is high else means(probabilities[:, k], at)
         below.fill_between(x, bottom, bottom + share, color=colour(k), lw=0, step="post", label=f"state {k}")
         bottom = bottom + share
-        if low is not high and share.mean() < 0.05:  # the mean over a bin would hide it
+        if low is not high and share.mean() < 0.05:  # averaging over bins would hide a rare state
             most = np.maximum.reduceat(probabilities[:, k], at)
             below.fill_between(x, 0, np.where(most > 0.5, most, 0.0), color=colour(k), lw=0.4, step="post", zorder=5)
     below.set(ylim=(0, 1), ylabel="probability", xlabel="time")
@@ -95,7 +113,7 @@ def plot_series(series: Any, probabilities: Array | None = None, *, column: int 
 
 
 def positions(series: Series, rows: IntArray) -> Any:
-    """Rows on the time axis: labels of the index if there is one for the whole, else their numbers."""
+    """Return the positions of rows on the time axis: index labels if all data share an index, else row numbers."""
     index = series.index
     if index is None or isinstance(index, list) or index.nlevels > 1:
         return rows
@@ -103,12 +121,26 @@ def positions(series: Series, rows: IntArray) -> Any:
 
 
 def means(values: Array, at: IntArray) -> Array:
-    """Mean over the stretches that begin at ``at``."""
+    """Return means over the stretches that start at ``at``."""
     return np.asarray(np.add.reduceat(values, at) / np.diff(np.append(at, len(values))))
 
 
 def plot_events(series: Any, events: Any, *, axes: Any = None) -> Any:
-    """A series with its events marked, from the table of ``rare_events``."""
+    """Plot a series with its rare events marked.
+
+    Parameters
+    ----------
+    series : Series or array-like
+        The observations.
+    events : pandas.DataFrame
+        The events, as returned by ``RareHMM.rare_events``.
+    axes : matplotlib Axes, optional
+        By default those of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+    """
     series = series if isinstance(series, Series) else Series(series)
     axes = plot_series(series, axes=axes)
     for event in events.itertuples():
@@ -119,11 +151,11 @@ def plot_events(series: Any, events: Any, *, axes: Any = None) -> Any:
 
 
 def on_axis(series: Series, label: Any, sequence: int) -> Any:
-    """Where a label of an event table lies on the time axis of ``plot_series``."""
+    """Return the position of a label of an event table on the time axis of ``plot_series``."""
     index = series.index
-    if isinstance(index, list):  # a list of sequences: labels are those of each
-        own = index[sequence]
-        return int(series.offsets[sequence]) + int(label if own is None else own.get_loc(label))
+    if isinstance(index, list):  # a list of sequences, each with its own labels
+        labels = index[sequence]
+        return int(series.offsets[sequence]) + int(label if labels is None else labels.get_loc(label))
     if index is not None and index.nlevels > 1:
         return int(index.get_loc(label))
     return label.to_timestamp() if hasattr(label, "to_timestamp") else label
@@ -131,32 +163,60 @@ def on_axis(series: Series, label: Any, sequence: int) -> Any:
 
 # ---------------------------------------------------------------- the posterior
 def plot_density(posterior: "Posterior", name: str | None = None, *, axes: Any = None) -> Any:
-    """Posterior densities of one quantity (a parameter, "occupancy", "sojourn", "return_time"), axes a state; the bar
-    underneath is the central 90 %."""
+    """Plot the posterior density of a quantity in each state, with a bar for the central 90 % interval.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        The posterior.
+    name : str, optional
+        An emission parameter, "occupancy", "sojourn" or "return_time"; by default the first emission parameter.
+    axes : array of matplotlib Axes, optional
+        One per state; by default those of a new figure.
+
+    Returns
+    -------
+    array of matplotlib Axes
+        One per state.
+    """
     from scipy.stats import gaussian_kde
 
     name = name or posterior.model.family.parameters[0].name
     values = quantity(posterior, name)
     K = values.shape[2]
     axes = np.atleast_1d(new_axes(1, (3 * K, 2.6), ncols=K) if axes is None else axes)
-    for k, one in enumerate(axes):
+    for k, axis in enumerate(axes):
         x = values[..., k].ravel()
         low, middle, high = np.quantile(x, [0.05, 0.5, 0.95])
         if x.std() > 0:
             first, last = np.quantile(x, [0.001, 0.999])
             grid = np.linspace(first, last, 200)
             density = gaussian_kde(x[:: max(1, len(x) // 2000)])(grid)
-            one.fill_between(grid, density, color=colour(k), alpha=0.3, lw=0)
-            one.plot(grid, density, color=colour(k))
-        one.plot([low, high], [0, 0], color=colour(k), lw=5, solid_capstyle="butt")
-        one.set(title=f"state {k}: {middle:.3g}", xlabel=name, yticks=[], ylim=(0, None))
-        one.locator_params(axis="x", nbins=4)
-        bare(one)
+            axis.fill_between(grid, density, color=colour(k), alpha=0.3, lw=0)
+            axis.plot(grid, density, color=colour(k))
+        axis.plot([low, high], [0, 0], color=colour(k), lw=5, solid_capstyle="butt")
+        axis.set(title=f"state {k}: {middle:.3g}", xlabel=name.replace("_", " "), yticks=[], ylim=(0, None))
+        axis.locator_params(axis="x", nbins=4)
+        bare(axis)
     return axes
 
 
 def plot_trace(posterior: "Posterior", name: str | None = None, *, axes: Any = None) -> Any:
-    """Draws of one quantity in their order, chains above each other in shades of one colour a state."""
+    """Plot the trace of a quantity: its draws in order, with all chains of a state in one colour.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        The posterior.
+    name : str, optional
+        An emission parameter, "occupancy", "sojourn" or "return_time"; by default the first emission parameter.
+    axes : matplotlib Axes, optional
+        By default those of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+    """
     axes = new_axes(size=(9, 3)) if axes is None else axes
     name = name or posterior.model.family.parameters[0].name
     values = quantity(posterior, name)
@@ -170,7 +230,7 @@ def plot_trace(posterior: "Posterior", name: str | None = None, *, axes: Any = N
 
 
 def quantity(posterior: "Posterior", name: str) -> Array:
-    """Draws (chains, n, K) of something by name."""
+    """Return the draws (chains, n, K) of a quantity by name."""
     known = {k: v for k, v in posterior.quantities.items() if k != "transition"}
     if name not in known:
         raise ValueError(f"name is {name!r}; it must be one of {', '.join(known)}.")
@@ -178,7 +238,19 @@ def quantity(posterior: "Posterior", name: str) -> Array:
 
 
 def plot_transitions(posterior: "Posterior", *, axes: Any = None) -> Any:
-    """The transition graph: states on a circle, as large as their occupancy, arrows labelled with probabilities."""
+    """Plot the transition graph: states sized by occupancy, arrows labelled with transition probabilities.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        The posterior, whose mean is shown.
+    axes : matplotlib Axes, optional
+        By default those of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+    """
     axes = new_axes(size=(5, 5)) if axes is None else axes
     P, occupancy = posterior.mean.transition, posterior.occupancy.mean((0, 1))
     K = len(P)
@@ -196,16 +268,28 @@ def plot_transitions(posterior: "Posterior", *, axes: Any = None) -> Any:
         axes.scatter(x[i], y[i], s=500 + 1500 * occupancy[i], color=colour(i), zorder=3)
         axes.text(x[i], y[i], f"{i}", color="white", ha="center", va="center", zorder=4, weight="bold")
         side = "center" if abs(x[i]) < 0.1 else "left" if x[i] > 0 else "right"
-        message = f"{occupancy[i]:.2g} of the time\nstays with {P[i, i]:.3g}"
-        axes.text(1.32 * x[i], 1.44 * y[i], message, fontsize=8, ha=side, va="center")
+        label = f"occupancy {occupancy[i]:.2g}\nP(stay) = {P[i, i]:.3g}"
+        axes.text(1.32 * x[i], 1.44 * y[i], label, fontsize=8, ha=side, va="center")
     axes.set(xlim=(-2.2, 2.2), ylim=(-1.7, 1.7), aspect="equal")
     axes.set_axis_off()
     return axes
 
 
-# ---------------------------------------------------------------- is it right?
+# ---------------------------------------------------------------- diagnostics
 def plot_checks(checks: "list[Check]", *, axes: Any = None) -> Any:
-    """Checks, of a posterior or of a fit, as a table: a mark, the name, the number and what it means."""
+    """Plot checks as a table: whether each passed, its name, its value and its meaning.
+
+    Parameters
+    ----------
+    checks : list of Check
+        Such as ``Posterior.checks``, or the ``checks`` of ``RareHMM.check``.
+    axes : matplotlib Axes, optional
+        By default those of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+    """
     axes = new_axes(size=(10, 0.4 + 0.42 * len(checks))) if axes is None else axes
     for row, c in enumerate(checks):
         mark = "#228833" if c.passed else "#CC3311"
@@ -219,7 +303,19 @@ def plot_checks(checks: "list[Check]", *, axes: Any = None) -> Any:
 
 
 def plot_residuals(residuals: Array, *, axes: Any = None) -> Any:
-    """Pseudo-residuals (T,): in time, their quantiles beside those of a normal law, and their autocorrelation."""
+    """Plot pseudo-residuals: over time, against normal quantiles, and their autocorrelation.
+
+    Parameters
+    ----------
+    residuals : ndarray, (T,)
+        The pseudo-residuals of one column.
+    axes : sequence of three matplotlib Axes, optional
+        By default those of a new figure.
+
+    Returns
+    -------
+    list of three matplotlib Axes
+    """
     from scipy.special import ndtri
 
     first, second, third = new_axes(1, (11, 3), ncols=3, width_ratios=(1.6, 1, 1)) if axes is None else axes
@@ -231,21 +327,37 @@ def plot_residuals(residuals: Array, *, axes: Any = None) -> Any:
     for line in (-3, 0, 3):
         first.axhline(line, color=COLOURS[2], lw=0.6)
     first.set(xlabel="time", ylabel="residual")
-    seen = np.sort(residuals[~np.isnan(residuals)])
-    chosen = np.unique(np.linspace(0, len(seen) - 1, 1000).astype(int))
-    second.plot(ndtri((chosen + 0.5) / len(seen)), seen[chosen], ".", color=COLOURS[0], ms=4)
+    observed = np.sort(residuals[~np.isnan(residuals)])
+    shown = np.unique(np.linspace(0, len(observed) - 1, 1000).astype(int))
+    second.plot(ndtri((shown + 0.5) / len(observed)), observed[shown], ".", color=COLOURS[0], ms=4)
     second.axline((0, 0), slope=1, color=COLOURS[2], lw=0.8)
-    second.set(xlabel="if the model is right", ylabel="residual")
-    x = np.nan_to_num(residuals - seen.mean())
-    together = [float((x[:-lag] * x[lag:]).sum() / (x**2).sum()) for lag in range(1, min(31, len(x)))]
-    third.vlines(np.arange(1, len(together) + 1), 0, together, color=COLOURS[0], lw=3)
-    third.axhspan(-2 / np.sqrt(len(seen)), 2 / np.sqrt(len(seen)), color="0.85", lw=0, zorder=0)
+    second.set(xlabel="normal quantile", ylabel="residual")
+    x = np.nan_to_num(residuals - observed.mean())
+    correlations = [float((x[:-lag] * x[lag:]).sum() / (x**2).sum()) for lag in range(1, min(31, len(x)))]
+    third.vlines(np.arange(1, len(correlations) + 1), 0, correlations, color=COLOURS[0], lw=3)
+    third.axhspan(-2 / np.sqrt(len(observed)), 2 / np.sqrt(len(observed)), color="0.85", lw=0, zorder=0)
     third.set(xlabel="lag", ylabel="autocorrelation")
-    return [bare(one) for one in (first, second, third)]
+    return [bare(axis) for axis in (first, second, third)]
 
 
 def plot_design(design: "Design", windows: "Windows", *, row: int = 0, axes: Any = None) -> Any:
-    """How often windows along the series are drawn, relative to all alike; of one row of a design."""
+    """Plot how often each window along the series is drawn, relative to uniform sampling.
+
+    Parameters
+    ----------
+    design : Design
+        Sampling probabilities of the windows.
+    windows : Windows
+        The windows.
+    row : int
+        The row of the design to plot.
+    axes : matplotlib Axes, optional
+        By default those of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+    """
     axes = new_axes(size=(9, 3)) if axes is None else axes
     weight = design.probabilities[row] * windows.count
     at, low, high = decimated(weight)
@@ -255,46 +367,68 @@ def plot_design(design: "Design", windows: "Windows", *, row: int = 0, axes: Any
     else:
         axes.fill_between(x, low, high, color=COLOURS[0], lw=0.5)
     axes.axhline(1, color="0.5", lw=0.8)
-    axes.set(xlabel="time", ylabel="drawn, times by chance", yscale="log")
+    axes.set(xlabel="time", ylabel="sampling rate / uniform", yscale="log")
     return bare(axes)
 
 
-# ---------------------------------------------------------------- what comes next
-def plot_forecast(found: "Forecast", *, axes: Any = None) -> Any:
-    """The probability of a rare event within so many steps, with its interval."""
+# ---------------------------------------------------------------- forecast
+def plot_forecast(forecast: "Forecast", *, axes: Any = None) -> Any:
+    """Plot the probability of a rare event within a given number of steps, with its 90 % interval.
+
+    Parameters
+    ----------
+    forecast : Forecast
+        As returned by ``RareHMM.forecast``.
+    axes : matplotlib Axes, optional
+        By default those of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+    """
     axes = new_axes(size=(6, 3)) if axes is None else axes
-    steps = np.arange(1, len(found.event) + 1)
-    axes.fill_between(steps, found.low, found.high, color=COLOURS[2], alpha=0.25, lw=0)
-    axes.plot(steps, found.event, color=COLOURS[2])
-    axes.set(xlabel="steps ahead", ylabel="P(rare event within)", ylim=(0, None))
+    steps = np.arange(1, len(forecast.event) + 1)
+    axes.fill_between(steps, forecast.low, forecast.high, color=COLOURS[2], alpha=0.25, lw=0)
+    axes.plot(steps, forecast.event, color=COLOURS[2])
+    axes.set(xlabel="steps ahead", ylabel="P(rare event by then)", ylim=(0, None))
     return bare(axes)
 
 
 # ---------------------------------------------------------------- number of states
-def selection(found: "Selection") -> "Figure":
-    """Held-out log density and BIC by number of states, both above the chosen one."""
+def selection(result: "Selection") -> "Figure":
+    """Plot held-out log densities and BIC against the number of states, relative to the selected number.
+
+    Parameters
+    ----------
+    result : Selection
+        As returned by ``select_n_components``.
+
+    Returns
+    -------
+    matplotlib Figure
+    """
     from matplotlib.figure import Figure
 
-    numbers = [c.n_states for c in found.candidates]
-    best = found.of(found.best)
+    numbers = [c.n_states for c in result.candidates]
+    best = result.of(result.best)
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
-    apart = np.array([c.blocks - best.blocks for c in found.candidates])  # (candidates, blocks)
+    difference = np.array([c.blocks - best.blocks for c in result.candidates])  # (candidates, blocks)
     left.errorbar(
         numbers,
-        apart.sum(1),
-        yerr=apart.std(1, ddof=1) * np.sqrt(apart.shape[1]),
+        difference.sum(1),
+        yerr=difference.std(1, ddof=1) * np.sqrt(difference.shape[1]),
         fmt="o-",
         color=COLOURS[0],
         capsize=3,
     )
-    left.set(title="held-out observations", ylabel="log density above the chosen")
-    middle.plot(numbers, [c.surprising - best.surprising for c in found.candidates], "o-", color=COLOURS[2])
-    middle.set(title="the most surprising 1 %", ylabel="mean log density above the chosen")
-    right.plot(numbers, [c.bic - best.bic for c in found.candidates], "o-", color=COLOURS[1])
-    right.set(title="BIC (lower is better)", ylabel="BIC above the chosen")
+    left.set(title="held-out observations", ylabel="difference in log density")
+    middle.plot(numbers, [c.surprising - best.surprising for c in result.candidates], "o-", color=COLOURS[2])
+    middle.set(title="most surprising 1 %", ylabel="difference in mean log density")
+    right.plot(numbers, [c.bic - best.bic for c in result.candidates], "o-", color=COLOURS[1])
+    right.set(title="BIC (lower is better)", ylabel="difference in BIC")
     for axis in (left, middle, right):
-        axis.axvline(found.best, color="0.8", lw=6, zorder=0)
+        axis.axvline(result.best, color="0.8", lw=6, zorder=0)
         axis.axhline(0, color="0.6", lw=0.8, zorder=0)
         axis.set(xlabel="states", xticks=numbers)
         axis.spines[["top", "right"]].set_visible(False)

@@ -254,14 +254,14 @@ def test_posteriors_of_which_the_description_changed(tmp_path):
     path, good = tmp_path / "fit.nc", tmp_path / "good.nc"
     posterior().save(good)
     with h5py.File(good) as file:
-        given = json.loads(file["posterior"].attrs["rarehmm"])
+        content = json.loads(file["posterior"].attrs["rarehmm"])
 
     @MANY
-    @given(st.sampled_from(list(places(given))), ODD, st.booleans())
+    @given(st.sampled_from(list(places(content))), ODD, st.booleans())
     def change(place, value, remove):
         shutil.copy(good, path)
         with h5py.File(path, "r+") as file:
-            file["posterior"].attrs["rarehmm"] = json.dumps(changed(given, place, value, remove))
+            file["posterior"].attrs["rarehmm"] = json.dumps(changed(content, place, value, remove))
         refused_or(path, rh.Posterior.load, check_posterior)
 
     change()
@@ -332,25 +332,25 @@ def test_checkpoints_of_which_the_content_changed(tmp_path):
 
 def test_regimes_and_streams_of_which_the_content_changed(tmp_path):
     folder = written_run(tmp_path / "run")
-    given = json.loads((folder / "regimes.json").read_text())
+    content = json.loads((folder / "regimes.json").read_text())
 
     @MANY
-    @given(st.sampled_from(list(places(given))), ODD, st.booleans())
+    @given(st.sampled_from(list(places(content))), ODD, st.booleans())
     def change(place, value, remove):
-        (folder / "regimes.json").write_text(json.dumps(changed(given, place, value, remove)))
+        (folder / "regimes.json").write_text(json.dumps(changed(content, place, value, remove)))
         refused_or(folder / "regimes.json", lambda path: runs.load(path.parent), check_run)
 
     stream = Stream(np.array([[0.25, 0.75]]), 3).to_dict()
 
     @MANY
     @given(st.sampled_from(list(places(stream))), ODD, st.booleans())
-    def told_again(place, value, remove):
+    def change_stream(place, value, remove):
         found = hostile.attempted(lambda: Stream.from_dict(changed(stream, place, value, remove)))
         if isinstance(found, Stream) and found.distribution is not None:
             hostile.check_laws("law", found.distribution)
 
     change()
-    told_again()
+    change_stream()
 
 
 @pytest.mark.parametrize(
@@ -457,7 +457,7 @@ def test_files_that_would_execute_something_are_refused(tmp_path):
     for text in (f"file: !!python/object/apply:os.mkdir ['{there}']", f"!!python/object/apply:os.mkdir ['{there}']"):
         (tmp_path / "settings.yaml").write_text(text)
         refused = hostile.attempted(lambda: runs.settings_of(tmp_path))
-        assert "settings.yaml is no YAML" in refused.message
+        assert "settings.yaml is not valid YAML" in refused.message
     shutil.copy(tmp_path / "b.npy", tmp_path / "fit.nc")
     assert isinstance(hostile.attempted(lambda: rh.Posterior.load(tmp_path / "fit.nc")), hostile.Refusal)
     assert not there.exists()

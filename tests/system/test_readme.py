@@ -69,7 +69,7 @@ SAYS = {
     "how-to/choose_k.md": [" 3 .*<- chosen", "2 rare", r"\b(?:9\d|100)% of the minutes in either"],
     "how-to/cluster.md": [GOOD],
     "how-to/columns.md": [r"\n10 events\n(?:.*\n)+10 events", "errors_rate"],
-    "how-to/diagnosis.md": [GOOD, "passed R-hat", "2 rare", "The model fits the series.", "far residuals"],
+    "how-to/diagnosis.md": [GOOD, "passed R-hat", "2 rare", "The model fits the series.", "outlying residuals"],
     "how-to/gaps.md": ["39599 40000 401", "40,000 observations, 401 missing", r"\[2\]"],
     "how-to/hmmlearn.md": [r"\] \[-15\.\d+ +-1[34]\.\d+ +-1[01]\.\d+"],
     "how-to/long.md": [GOOD, "drawn blocks", r"\(40000, 3\)"],

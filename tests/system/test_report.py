@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
     y.loc[500:700, "flux <b>"] = np.nan
     y.to_csv(path / "flux.csv", index=False)
     settings = Settings(str(path / "flux.csv"), ["flux <b>"], "time", states=2, method=method, draws=300)
-    runs.begin(path / "run", settings)
+    runs.create(path / "run", settings)
     assert runs.fit(path / "run", settings, runs.series_of(settings)).passed
     return path / "run"
 
@@ -132,8 +132,8 @@ def test_a_million_points_are_under_8_megabytes_and_fluid(chromium, tmp_path):
     hmm = rh.RareHMM(2, method="map", n_average=0).fit(y[:50_000])
     series = rh.Series(y)
     settings = Settings("y.npy", states=2)
-    runs.begin(tmp_path / "run", settings)
-    runs.fill(tmp_path / "run", settings, hmm, series)
+    runs.create(tmp_path / "run", settings)
+    runs.write_results(tmp_path / "run", settings, hmm, series)
     page = tmp_path / "run" / "report.html"
     assert page.stat().st_size < 8e6
     with Browser(chromium) as browser:
@@ -214,6 +214,6 @@ def test_the_longest_of_many_events_are_listed(monkeypatch):
     events = event_table(rh.Series(y), p, np.array([1]))
     content = report.Content("", None, None, None, events, [], None, None, {})
     page = report.event_list(content)
-    assert "The 2 longest of 3 are listed; events.csv has all." in page
+    assert "The 2 longest of 3 are listed; events.csv has all of them." in page
     assert [f'data-event="{i}"' in page for i in range(3)] == [True, False, True]
     assert "None." in report.event_list(content._replace(events=events[:0]))

@@ -58,7 +58,7 @@ def finished(tmp_path_factory):
 
 def test_a_run_holds_what_is_needed(finished):
     names = sorted(p.name for p in (finished / "run").iterdir())
-    assert names == sorted(runs.OWN)
+    assert names == sorted(runs.FILES)
     events = pd.read_csv(finished / "run" / "events.csv", parse_dates=["start", "end"])
     assert events["start"].dt.strftime("%H:%M").tolist() == ["16:40", "02:00"]
     assert events["duration"].tolist() == [30, 20]
@@ -90,11 +90,11 @@ def test_a_stream_is_watched(finished):
     y = np.log(table()["flux"].to_numpy())
     lines = "\n".join(f"{v:.4f}" if i != 1500 else "" for i, v in enumerate(y - np.sin(np.arange(4000) / 500)))
     done = run("watch", finished / "run", "--json", input=lines)
-    assert "of 100,000 observations raise an alarm without reason" in done.stderr
+    assert "of 100,000 observations raise a false alarm" in done.stderr
     given = [json.loads(line) for line in done.stdout.splitlines()]
     assert [t["what"] for t in given] == ["alarm", "over"] * 2
     assert [t["row"] for t in given] == pytest.approx([1001, 1031, 3001, 3021], abs=1)
-    one_line_after(run("watch", finished / "run", input="1.0\nx\n", code=1), "line 2 is 'x', which is no number")
+    one_line_after(run("watch", finished / "run", input="1.0\nx\n", code=1), "line 2 is 'x', which is not a number")
 
 
 def one_line_after(done, message):
@@ -110,9 +110,9 @@ def test_settings_from_a_file(finished, tmp_path):
     (tmp_path / "s.yaml").write_text("file: x.csv\nstats: 2\n")
     one_line(run("fit", "--settings", tmp_path / "s.yaml", code=1), "no setting 'stats'. Did you mean 'states'?")
     (tmp_path / "s.yaml").write_text("file: x.csv\nstates: two\n")
-    one_line(run("fit", "--settings", tmp_path / "s.yaml", code=1), "states is 'two'; a whole number is needed")
+    one_line(run("fit", "--settings", tmp_path / "s.yaml", code=1), "states is 'two'; it must be a whole number")
     (tmp_path / "s.yaml").write_text("!!python/object/apply:os.system ['echo']")
-    one_line(run("fit", "--settings", tmp_path / "s.yaml", code=1), "is no YAML")
+    one_line(run("fit", "--settings", tmp_path / "s.yaml", code=1), "is not valid YAML")
 
 
 def test_a_run_is_not_written_over(finished):
@@ -179,7 +179,7 @@ def test_an_interrupted_run_is_taken_up_again(tmp_path):
     assert program.returncode == 130, said
     assert "Traceback" not in said
     assert not (tmp_path / "run" / "posterior.nc").exists()
-    one_line(run("events", tmp_path / "run", code=1), "not finished; go on with: rarehmm resume")
+    one_line(run("events", tmp_path / "run", code=1), "holds an unfinished run; continue with: rarehmm resume")
     code = subprocess.run([PROGRAM, "resume", tmp_path / "run", "--quiet"], timeout=300, check=False).returncode
     assert code in (0, 3)
     assert (tmp_path / "run" / "report.html").exists()
@@ -191,11 +191,11 @@ def test_simulate(finished, tmp_path):
     found = pd.read_csv(tmp_path / "y.csv")
     assert list(found) == ["y", "state"]
     assert len(found) == 500
-    one_line(run("simulate", "--out", tmp_path / "y.csv", code=1), "is there already")
+    one_line(run("simulate", "--out", tmp_path / "y.csv", code=1), "already exists")
 
 
 def test_help_names_every_command():
     shown = run("--help", env={**os.environ, "COLUMNS": "120"}).stdout
     for name in ("demo", "fit", "resume", "events", "forecast", "report", "simulate", "watch", "reproduce", "warm-up"):
         assert name in shown
-    assert "3 done but not to be trusted" in shown
+    assert "3 finished but results are unreliable" in shown

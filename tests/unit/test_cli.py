@@ -46,7 +46,7 @@ def test_demo(tmp_path, monkeypatch):
 
 def test_warm_up_names_the_families():
     assert "poisson" in invoke("warm-up", "poisson")
-    assert kernels.of_one_column() == [
+    assert kernels.univariate_families() == [
         "bernoulli", "categorical", "exponential", "free_negative_binomial", "free_student_t", "gamma", "gaussian",
         "gaussian_mixture", "log_normal", "negative_binomial", "poisson", "student_t", "von_mises",
         "zero_inflated_poisson",
@@ -127,7 +127,7 @@ def test_tables_end_their_lines_the_same_way_on_every_system(tmp_path, monkeypat
 
 
 # ---------------------------------------------------------------- runs, from files to reports
-def given(capsys, *args, code=0):
+def output_of(capsys, *args, code=0):
     """What a command prints; without the escapes and breaks of a terminal."""
     assert run([*map(str, args)]) == code
     said = capsys.readouterr()
@@ -170,7 +170,7 @@ def known(finished, monkeypatch):
 
 
 def test_a_run_holds_what_was_found(finished):
-    assert sorted(p.name for p in (finished / "run").iterdir()) == sorted(runs.OWN)
+    assert sorted(p.name for p in (finished / "run").iterdir()) == sorted(runs.FILES)
     events = pd.read_csv(finished / "run" / "events.csv")
     assert events["start"].tolist() == ["2026-01-01 01:40:00", "2026-01-01 03:40:00"]
     assert events["duration"].tolist() == [7, 5]
@@ -180,10 +180,10 @@ def test_a_run_holds_what_was_found(finished):
 
 
 def test_events_of_a_run_and_of_another_file(finished, tmp_path, capsys):
-    out, _ = given(capsys, "events", finished / "run")
+    out, _ = output_of(capsys, "events", finished / "run")
     assert out == (finished / "run" / "events.csv").read_text()
     small(events=((60, 70), (180, 190), (240, 250))).to_csv(tmp_path / "other.csv", index=False)
-    out, _ = given(capsys, "events", finished / "run", tmp_path / "other.csv", "--causal", "--json")
+    out, _ = output_of(capsys, "events", finished / "run", tmp_path / "other.csv", "--causal", "--json")
     assert [row["start"][11:16] for row in json.loads(out)] == ["01:00", "03:00", "04:00"]
 
 
@@ -191,17 +191,17 @@ def test_a_forecast_ends_at_its_horizon(finished, capsys):
     kept = pd.read_csv(finished / "run" / "forecast.csv")
     assert len(kept) == 100
     assert kept["probability"].is_monotonic_increasing
-    rows = json.loads(given(capsys, "forecast", finished / "run", "--horizon", "3", "--json")[0])
+    rows = json.loads(output_of(capsys, "forecast", finished / "run", "--horizon", "3", "--json")[0])
     assert [row["steps"] for row in rows] == [1, 2, 3]
     assert rows[2]["probability"] == pytest.approx(kept["probability"][2], rel=1e-6)
-    assert given(capsys, "forecast", finished / "run")[0].count("\n") == 101
+    assert output_of(capsys, "forecast", finished / "run")[0].count("\n") == 101
 
 
 def test_a_report_is_written_again(finished, capsys):
     page = finished / "run" / "report.html"
     before = without_marks(page)
     page.unlink()
-    assert str(page) in given(capsys, "report", finished / "run")[0]
+    assert str(page) in output_of(capsys, "report", finished / "run")[0]
     assert without_marks(page) == before
 
 
@@ -211,15 +211,15 @@ def without_marks(page):
 
 
 def test_what_is_simulated_looks_like_the_run(finished, tmp_path, capsys):
-    out, _ = given(capsys, "simulate", finished / "run", "--size", "300", "--out", tmp_path / "y.csv")
+    out, _ = output_of(capsys, "simulate", finished / "run", "--size", "300", "--out", tmp_path / "y.csv")
     assert "300 observations" in out
     table = pd.read_csv(tmp_path / "y.csv")
     assert list(table) == ["y", "state"]
     assert len(table) == 300
     assert table["y"][table["state"] == 0].mean() == pytest.approx(0, abs=0.1)
-    _, err = given(capsys, "simulate", "--out", tmp_path / "y.csv", code=1)
-    assert "is there already; choose another name with --out" in err
-    given(capsys, "simulate", "--size", "200", "--out", tmp_path / "paper.csv")
+    _, err = output_of(capsys, "simulate", "--out", tmp_path / "y.csv", code=1)
+    assert "already exists; choose another name with --out" in err
+    output_of(capsys, "simulate", "--size", "200", "--out", tmp_path / "paper.csv")
     paper = pd.read_csv(tmp_path / "paper.csv")
     assert np.abs(paper["y"] - 20 * (paper["state"] - 1)).max() < 5  # means of -20, 0 and 20
 
@@ -230,34 +230,34 @@ def test_a_stream_is_watched(finished, capsys, monkeypatch):
     lines = [str(v) for v in y]
     lines[5] = ""  # a missing observation
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines) + "\n"))
-    out, err = given(capsys, "watch", finished / "run")
+    out, err = output_of(capsys, "watch", finished / "run")
     assert [line.split(":")[0] for line in out.splitlines()] == ["alarm at 11", "over at 16"]
-    assert "of 100,000 observations raise an alarm without reason" in err
+    assert "of 100,000 observations raise a false alarm" in err
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
-    out, _ = given(capsys, "watch", finished / "run", "--json")
+    out, _ = output_of(capsys, "watch", finished / "run", "--json")
     alarms = [json.loads(line) for line in out.splitlines()]
     assert [(a["row"], a["what"]) for a in alarms] == [(11, "alarm"), (16, "over")]
     assert alarms[0]["probability"] >= 0.9 > alarms[1]["probability"]
     for text, message in (
-        ("1.0\nx\n", "line 2 is 'x', which is no number"),
-        ("1,2\n", "line 1 has 2 values; 1 are needed"),
+        ("1.0\nx\n", "line 2 is 'x', which is not a number"),
+        ("1,2\n", "line 1 has 2 values; it must have 1"),
     ):
         monkeypatch.setattr("sys.stdin", io.StringIO(text))
-        assert message in given(capsys, "watch", finished / "run", code=1)[1]
+        assert message in output_of(capsys, "watch", finished / "run", code=1)[1]
 
 
 def test_nothing_rare_is_said(finished, tmp_path, capsys):
     command = ["fit", finished / "flux.csv", *OPTIONS, "--states", "1", "--out", tmp_path / "run"]
-    assert "no rare events" in given(capsys, *command)[0]
+    assert "no rare events" in output_of(capsys, *command)[0]
     assert "None." in (tmp_path / "run" / "report.html").read_text()
     assert (tmp_path / "run" / "events.csv").read_text().count("\n") == 1
-    assert "there is nothing to watch for" in given(capsys, "watch", tmp_path / "run", code=1)[1]
+    assert "there is nothing to watch for" in output_of(capsys, "watch", tmp_path / "run", code=1)[1]
 
 
 def test_settings_from_a_file_and_options_before_it(finished, known, tmp_path, capsys):
     settings = tmp_path / "s.yaml"
     settings.write_text(f"file: {finished / 'flux.csv'}\ncolumn: [flux]\nlog: true\nstates: 3\nmethod: map\n")
-    out, _ = given(capsys, "fit", "--settings", settings, "--states", "2", "--out", tmp_path / "run", "--json")
+    out, _ = output_of(capsys, "fit", "--settings", settings, "--states", "2", "--out", tmp_path / "run", "--json")
     assert json.loads(out)["method"] == "map"
     kept = yaml.safe_load((tmp_path / "run" / "settings.yaml").read_text())
     assert (kept["states"], kept["log"]) == (2, True)
@@ -267,37 +267,37 @@ def test_settings_from_a_file_and_options_before_it(finished, known, tmp_path, c
     ("text", "message"),
     [
         ("file: x.csv\nstats: 2\n", "there is no setting 'stats'. Did you mean 'states'?"),
-        ("file: x.csv\nqqqq: 2\n", "there is no setting 'qqqq'. There are file, column, time"),
-        ("file: x.csv\nstates: two\n", "states is 'two'; a whole number is needed."),
-        ("file: x.csv\nstates: 0\n", "states is 0; it must be 1 at least."),
-        ("file: x.csv\nthreads: many\n", "threads is 'many'; a whole number or nothing is needed."),
-        ("file: x.csv\ncolumn: [1]\n", "column is [1]; a list of names is needed."),
+        ("file: x.csv\nqqqq: 2\n", "there is no setting 'qqqq'. Choose from file, column, time"),
+        ("file: x.csv\nstates: two\n", "states is 'two'; it must be a whole number."),
+        ("file: x.csv\nstates: 0\n", "states is 0; it must be at least 1."),
+        ("file: x.csv\nthreads: many\n", "threads is 'many'; it must be a whole number or empty."),
+        ("file: x.csv\ncolumn: [1]\n", "column is [1]; it must be a list of names."),
         ("file: x.csv\nrare_share: 2\n", "rare_share is 2; it must lie between 0 and 1."),
-        ("file: x.csv\ndetrend: spline\n", "detrend is 'spline'; it must be such as spline:200"),
+        ("file: x.csv\ndetrend: spline\n", "detrend is 'spline'; it must be of the form spline:200"),
         ("file: x.csv\nmethod: gibs\n", "Did you mean 'gibbs'?"),
-        ("states: 2\n", "no file is named; give one, or 'file' in the settings."),
-        ("- a\n", "holds no settings; a line each is needed, such as 'states: 4'."),
-        ("!!python/object/apply:os.system ['echo']", "is no YAML"),
+        ("states: 2\n", "no file is given; name one on the command line, or as 'file' in the settings."),
+        ("- a\n", "holds no settings; write one per line, such as 'states: 4'."),
+        ("!!python/object/apply:os.system ['echo']", "is not valid YAML"),
         (None, "cannot be read"),
     ],
 )
 def test_wrong_settings_are_named_in_one_line(tmp_path, capsys, text, message):
     if text is not None:
         (tmp_path / "s.yaml").write_text(text)
-    _, err = given(capsys, "fit", "--settings", tmp_path / "s.yaml", "--out", tmp_path / "run", code=1)
+    _, err = output_of(capsys, "fit", "--settings", tmp_path / "s.yaml", "--out", tmp_path / "run", code=1)
     assert err.startswith("error: ")
     assert message in err
     assert not (tmp_path / "run").exists()
 
 
 def test_errors_are_one_line_and_usage_is_told_apart(finished, capsys):
-    _, err = given(capsys, "fit", finished / "flux.csv", "--column", "flus", code=1)
+    _, err = output_of(capsys, "fit", finished / "flux.csv", "--column", "flus", code=1)
     assert err.startswith("error: ")
     assert "no column 'flus'; it has time, flux, other. Did you mean 'flux'?" in err
-    assert "Traceback" in given(capsys, "--debug", "fit", finished / "flux.csv", "--column", "x", code=1)[1]
-    assert "Usage" in given(capsys, "fit", "--statess", "3", code=2)[1]
-    out, _ = given(capsys, "--help")
-    assert "3 done but not to be trusted" in " ".join(out.replace("│", " ").split())
+    assert "Traceback" in output_of(capsys, "--debug", "fit", finished / "flux.csv", "--column", "x", code=1)[1]
+    assert "Usage" in output_of(capsys, "fit", "--statess", "3", code=2)[1]
+    out, _ = output_of(capsys, "--help")
+    assert "3 finished but results are unreliable" in " ".join(out.replace("│", " ").split())
 
 
 @pytest.mark.parametrize("start", ["main", "module"])
@@ -321,7 +321,7 @@ def test_however_a_command_is_left_there_is_a_code(monkeypatch, capsys, left, co
         raise left
 
     monkeypatch.setattr("typer.main.get_command", lambda app: SimpleNamespace(main=main))
-    assert given(capsys, code=code) == ("", "interrupted" if code == 130 else "")
+    assert output_of(capsys, code=code) == ("", "interrupted" if code == 130 else "")
 
 
 def test_a_run_that_is_interrupted_is_taken_up_again(finished, known, tmp_path, capsys, monkeypatch):
@@ -332,31 +332,34 @@ def test_a_run_that_is_interrupted_is_taken_up_again(finished, known, tmp_path, 
     monkeypatch.setattr(runs.RareHMM, "fit", interrupted)
     folder = tmp_path / "run"
     command = ["fit", finished / "flux.csv", *OPTIONS, "--out", folder]
-    out, _ = given(capsys, *command, code=130)
-    assert f"interrupted; go on with: rarehmm resume {folder}" in out.replace("\n", "")
+    out, _ = output_of(capsys, *command, code=130)
+    assert f"interrupted; continue with: rarehmm resume {folder}" in out.replace("\n", "")
     assert sorted(p.name for p in folder.iterdir()) == ["log.txt", "settings.yaml"]
     assert "WARNING a word for the log" in (folder / "log.txt").read_text()
-    assert "was not finished; go on with: rarehmm resume" in given(capsys, "events", folder, code=1)[1]
+    assert "holds an unfinished run; continue with: rarehmm resume" in output_of(capsys, "events", folder, code=1)[1]
     monkeypatch.setattr(runs.RareHMM, "fit", known)
-    assert given(capsys, "resume", folder, "--quiet") == ("", "")
+    assert output_of(capsys, "resume", folder, "--quiet") == ("", "")
     for name in ("events.csv", "forecast.csv", "regimes.json"):
         assert (folder / name).read_text() == (finished / "run" / name).read_text()
-    assert "is finished; see" in given(capsys, "resume", folder, code=1)[1]
+    assert "is finished; see" in output_of(capsys, "resume", folder, code=1)[1]
 
 
 def test_a_posterior_that_is_not_to_be_trusted_has_a_code_of_its_own(finished, known, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(runs.Found, "passed", property(lambda self: False))
-    given(capsys, "fit", finished / "flux.csv", *OPTIONS, "--quiet", "--out", tmp_path / "run", code=3)
+    monkeypatch.setattr(runs.RunResult, "passed", property(lambda self: False))
+    output_of(capsys, "fit", finished / "flux.csv", *OPTIONS, "--quiet", "--out", tmp_path / "run", code=3)
     assert json.loads((tmp_path / "run" / "diagnosis.json").read_text())["trusted"] is False
 
 
 def test_a_run_is_not_written_over_unless_forced(finished, known, tmp_path, capsys):
     command = ["fit", finished / "flux.csv", *OPTIONS, "--quiet", "--out"]
-    assert "already holds a run; use another folder, or --force" in given(capsys, *command, finished / "run", code=1)[1]
+    assert (
+        "already holds a run; use another folder, or --force"
+        in output_of(capsys, *command, finished / "run", code=1)[1]
+    )
     (tmp_path / "notes.txt").write_text("mine")
-    assert "already holds files" in given(capsys, *command, tmp_path, code=1)[1]
-    assert "is a file; the name of a folder is needed" in given(capsys, *command, tmp_path / "notes.txt", code=1)[1]
-    given(capsys, *command, tmp_path, "--force")
+    assert "already holds files" in output_of(capsys, *command, tmp_path, code=1)[1]
+    assert "is a file; pass the name of a folder" in output_of(capsys, *command, tmp_path / "notes.txt", code=1)[1]
+    output_of(capsys, *command, tmp_path, "--force")
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert (tmp_path / "events.csv").read_text() == (finished / "run" / "events.csv").read_text()
 
@@ -372,7 +375,7 @@ def test_a_run_is_not_written_over_unless_forced(finished, known, tmp_path, caps
 def test_a_damaged_run_is_named(finished, tmp_path, capsys, name, text, message):
     shutil.copytree(finished / "run", tmp_path / "run")
     (tmp_path / "run" / name).write_text(text)
-    assert message in given(capsys, "events", tmp_path / "run", code=1)[1]
+    assert message in output_of(capsys, "events", tmp_path / "run", code=1)[1]
 
 
 def test_a_state_that_is_not_what_it_should_be_is_refused(finished, tmp_path, capsys):
@@ -380,4 +383,4 @@ def test_a_state_that_is_not_what_it_should_be_is_refused(finished, tmp_path, ca
     kept = json.loads((tmp_path / "run" / "regimes.json").read_text())
     kept[1]["kind"] = "odd"
     (tmp_path / "run" / "regimes.json").write_text(json.dumps(kept))
-    assert "is damaged (state 1 is Regime(" in given(capsys, "events", tmp_path / "run", code=1)[1]
+    assert "is damaged (state 1 is Regime(" in output_of(capsys, "events", tmp_path / "run", code=1)[1]

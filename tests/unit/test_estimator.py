@@ -139,7 +139,7 @@ def test_errors_name_the_way_out(use, message):
 
 
 def test_bad_states_are_refused(fitted):
-    with pytest.raises(ValueError, match=r"states is \[7\]; numbers of states, 0 to 1"):
+    with pytest.raises(ValueError, match=r"states is \[7\]; it must hold state numbers from 0 to 1"):
         fitted.rare_events(bursts(), states=[7])
     with pytest.raises(ValueError, match="y has 2 columns and Gaussian takes 1"):
         fitted.predict(np.zeros((5, 2)))
@@ -203,7 +203,7 @@ def test_what_counts_as_rare_is_a_setting():
     y = rng_series()
     few = rh.RareHMM(2, method="map", rare_share=1e-4).fit(y)
     assert len(few.rare_states_) == 0
-    with pytest.warns(UserWarning, match="no state is called rare"):
+    with pytest.warns(UserWarning, match="no state is classified as rare"):
         assert len(few.rare_events(y)) == 0
     assert rh.RareHMM(2, method="map", rare_share=0.2).fit(y).rare_states_.tolist() == [1]
     with pytest.raises(ValueError, match="rare_share is 0; it must lie between 0 and 1"):
@@ -226,7 +226,7 @@ def test_streams_refuse_what_the_series_would():
     for bad in (-1, 0.5):
         with pytest.raises(ValueError, match="observation 1 is"):
             counts.update(None, bad)
-    with pytest.raises(ValueError, match="of another one"):
+    with pytest.raises(ValueError, match="it belongs to another fit"):
         rh.RareHMM(3, method="map").fit(rng_series()).update(stream, 0.0)
 
 
@@ -247,10 +247,10 @@ def test_columns_lengths_states_and_levels_at_the_door():
     table = pd.DataFrame({"a": y, "b": -y})
     hmm = rh.RareHMM(2, method="map").fit(table)
     assert hmm.feature_names_in_.tolist() == ["a", "b"]
-    with pytest.raises(ValueError, match="the fit was to \\['a', 'b'\\], in this order"):
+    with pytest.raises(ValueError, match="the model was fitted to \\['a', 'b'\\], in this order"):
         hmm.predict(table[["b", "a"]])
     one = rh.RareHMM(2, method="map").fit(y)
-    with pytest.raises(ValueError, match="leave lengths out"):
+    with pytest.raises(ValueError, match="omit lengths"):
         one.predict_proba(rh.Series(y), lengths=[1000, 1000])
     assert one.rare_events(y, states=[1, 1])["probability"].max() <= 1
     alone = one.rare_events(np.array([8.0, 8, 8, 8, 9, 6, 8, 8]))

@@ -80,17 +80,17 @@ def test_events_forecasts_and_samples(hmm):
     np.testing.assert_array_equal(x, again)
     point = clone(hmm).set_params(n_average=0).fit(y)
     np.testing.assert_array_equal(point.sample(9)[1], point.sample(9)[1])
-    with pytest.warns(UserWarning, match="no state is called rare"):
+    with pytest.warns(UserWarning, match="no state is classified as rare"):
         assert len(rh.RareHMM.of(hmm.posterior_, []).rare_events(y)) == 0
-    with pytest.raises(ValueError, match=r"states is \[7\]; numbers of states, 0 to 1"):
+    with pytest.raises(ValueError, match=r"states is \[7\]; it must hold state numbers from 0 to 1"):
         hmm.rare_events(y, states=[7])
 
 
 def test_the_fit_is_checked_in_words(hmm):
     y = burst(1)
     names = [c.name for c in hmm.check(y).checks]
-    assert "largest" in names
-    assert "correlated residuals" in names
+    assert "maximum" in names
+    assert "residual autocorrelation" in names
     shifted = hmm.check(y + 40)
     assert not shifted.passed
     assert str(shifted).startswith("The model does not fit the series")
@@ -113,7 +113,9 @@ def test_tables_have_names_which_a_later_fit_forgets():
     found = unfitted(emission=["gaussian", "gaussian"]).fit(pd.DataFrame({"a": y, "b": -y}))
     assert found.feature_names_in_.tolist() == ["a", "b"]
     assert found.means_ == pytest.approx(np.array([[0, 0], [9, -9]]), abs=0.7)
-    with pytest.raises(ValueError, match=r"the columns are \['b', 'a'\]; the fit was to \['a', 'b'\], in this order"):
+    with pytest.raises(
+        ValueError, match=r"X has columns \['b', 'a'\]; the model was fitted to \['a', 'b'\], in this order"
+    ):
         found.predict(pd.DataFrame({"b": -y, "a": y}))
     found.fit(np.column_stack([y, -y]))
     assert not hasattr(found, "feature_names_in_")
@@ -139,8 +141,11 @@ def test_counts_have_no_variances():
         (lambda y: rh.RareHMM().predict(y), "not fitted yet; call fit first"),
         (lambda y: unfitted(rare_share=0).fit(y), "rare_share is 0; it must lie between 0 and 1"),
         (lambda y: unfitted().fit(y, client=1, executor=1), "both client and executor are given"),
-        (lambda y: unfitted().fit(y, [20, 40]), "looks like lengths of sequences; pass them by name"),
-        (lambda y: as_series(rh.Series(y), [20, 40]), "X is a Series, which knows its sequences already"),
+        (lambda y: unfitted().fit(y, [20, 40]), "looks like the lengths of sequences; pass them by name"),
+        (
+            lambda y: as_series(rh.Series(y), [20, 40]),
+            "X is a Series, which already has its own sequences",
+        ),
         (lambda y: unfitted(n_average=-1).fit(y), "n_average is -1"),
     ],
 )
@@ -158,8 +163,8 @@ def test_old_generators_and_new_ones():
 
 def test_what_fills_the_memory_is_refused(hmm, monkeypatch):
     checks.check_memory("an array", 1, "nothing.")
-    with pytest.raises(MemoryError, match=r"an array would take 1.07e\+09 GiB, of .* in all; use a file."):
+    with pytest.raises(MemoryError, match=r"an array would need 1.07e\+09 GiB of the machine's .* GiB; use a file."):
         checks.check_memory("an array", 1 << 60, "use a file.")
     monkeypatch.delattr(checks.os, "sysconf")
-    with pytest.raises(MemoryError, match=r"would take 5 GiB, of 8 in all"):
+    with pytest.raises(MemoryError, match=r"would need 5 GiB of the machine's 8 GiB"):
         checks.check_memory("an array", 5 << 30, "use a file.")

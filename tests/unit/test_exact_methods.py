@@ -341,7 +341,7 @@ def test_bad_input(method):
         return method(*first, model, series, start, steps, **more)
 
     for error, message, arguments in (
-        (ValueError, "steps is 0; it must be a whole number from 1", {"steps": 0}),
+        (ValueError, "steps is 0; it must be a whole number, 1 or more", {"steps": 0}),
         (ValueError, "steps is -3", {"steps": -3}),
         (ValueError, "steps is 2.5", {"steps": 2.5}),
         (TypeError, r"rng is 7; pass a generator, such as np.random.default_rng\(0\)", {"rng": 7}),

@@ -94,28 +94,33 @@ def netcdf(path):
         (lambda d: d, {}, "is a folder"),
         (lambda d: write(d / "a.csv", b""), {}, "is empty"),
         (lambda d: write(d / "a.csv", b"time,flux\n"), {}, "0 columns of numbers|no rows"),
-        (lambda d: write(d / "a.xlsx", b"x"), {}, r"of a kind that is not known; CSV .* are read"),
+        (lambda d: write(d / "a.xlsx", b"x"), {}, r"has an unknown file type; supported are CSV .*\.zarr"),
         (lambda d: csv(d / "a.csv"), {"columns": ["flx"]}, "no column 'flx'; it has time, flux, note. Did you"),
         (lambda d: csv(d / "a.csv"), {"time": "when"}, "no column 'when'"),
         (lambda d: csv(d / "a.csv", other=Y), {}, "2 columns of numbers; say which with --column: time, flux"),
-        (lambda d: csv(d / "a.csv"), {"columns": ["note"]}, "'note' is 'a' in row 1, which is no number"),
-        (lambda d: csv(d / "a.csv"), {"columns": ["flux"], "time": "note"}, "'note' is 'a' in row 1, which is no time"),
+        (lambda d: csv(d / "a.csv"), {"columns": ["note"]}, "'note' is 'a' in row 1, which is not a number"),
+        (lambda d: csv(d / "a.csv"), {"columns": ["flux"], "time": "note"},
+         "'note' is 'a' in row 1, which is not a timestamp"),
         (lambda d: write(d / "a.csv", bytes(range(256)) * 50), {}, "cannot be read"),
         (lambda d: write(d / "a.csv", b"\x7fELF\x00\x00\x01" * 999), {}, "cannot be read|columns of numbers"),
         (lambda d: write(d / "a.csv", b"a,b\n1,2\n1,2,3,4\n"), {}, "cannot be read as CSV"),
         (lambda d: write(d / "a.csv.gz", gzip.compress(b"x\n" + b"1.25\n" * 5000)[:60]), {}, "cannot be read"),
-        (lambda d: write(d / "a.csv.gz", b"x\n1\n2\n"), {}, "not be what its name says"),
+        (lambda d: write(d / "a.csv.gz", b"x\n1\n2\n"), {}, "or have the wrong extension"),
         (lambda d: write(d / "a.npy", b"no array"), {}, "cannot be read"),
         (lambda d: write(d / "a.nc", b"no netCDF"), {}, "cannot be read as netCDF"),
         (lambda d: write(d / "a.npz", b"PK\x03\x04 no"), {}, "cannot be read"),
         (lambda d: write(d / "a.csv", b"x\n"), {"columns": ["x"]}, r"a\.csv has no rows"),
-        (lambda d: array(d / "a.npy", np.zeros((2, 2, 2))), {}, r"shape \(2, 2, 2\); \(rows,\) or \(rows, columns\)"),
+        (lambda d: array(d / "a.npy", np.zeros((2, 2, 2))), {},
+         r"shape \(2, 2, 2\); it must be \(rows,\) or \(rows, columns\)"),
         (lambda d: array(d / "a.npy", np.array(["x"])), {}, "it holds <U1, not numbers"),
-        (lambda d: array(d / "b.npz", Y).rename(d / "a.npz"), {}, r"a\.npz holds one array; name it \.npy"),
-        (lambda d: arrays(d / "b.npy", x=Y).rename(d / "a.npy"), {}, r"a\.npy holds several arrays; name it \.npz"),
-        (lambda d: arrays(d / "a.npz", x=np.zeros((3, 2))), {"columns": ["x"]}, r"'x' has shape \(3, 2\); one column"),
+        (lambda d: array(d / "b.npz", Y).rename(d / "a.npz"), {},
+         r"a\.npz holds a single array; give it the extension \.npy"),
+        (lambda d: arrays(d / "b.npy", x=Y).rename(d / "a.npy"), {},
+         r"a\.npy holds several arrays; give it the extension \.npz"),
+        (lambda d: arrays(d / "a.npz", x=np.zeros((3, 2))), {"columns": ["x"]},
+         r"'x' has shape \(3, 2\); it must be one-dimensional"),
         (lambda d: arrays(d / "a.npz", x=Y, t=np.arange(5)), {"columns": ["x"], "time": "t"}, "x, t have lengths 5, 6"),
-        (lambda d: netcdf(d / "a.nc"), {"columns": ["map"]}, "'map' has dimensions time, x; one is needed"),
+        (lambda d: netcdf(d / "a.nc"), {"columns": ["map"]}, "'map' has dimensions time, x; it must have one"),
         (lambda d: write(d / "a.csv", b"t,x\n2,1\n1,2\n"), {"columns": ["x"], "time": "t"}, "'t' goes back from 2"),
     ],
 )  # fmt: skip
@@ -140,12 +145,12 @@ def test_nothing_in_a_file_is_executed(tmp_path):
 
 def test_logarithms_and_trends():
     np.testing.assert_allclose(logarithm(np.array([1.0, np.e, np.nan])), [0, 1, np.nan])
-    with pytest.raises(ValueError, match="row 2 is 0, which has no logarithm"):
+    with pytest.raises(ValueError, match="row 2 is 0; it must be positive to take its logarithm"):
         logarithm(np.array([1.0, 0.0]))
     t = np.arange(2000.0)
     flat = detrended(np.sin(t / 300) + 1e-3 * t, 20)
     assert np.abs(flat).max() < 1e-3
-    with pytest.raises(ValueError, match="spline with 0 knots"):
+    with pytest.raises(ValueError, match="knots is 0; it must be at least 1"):
         detrended(t, 0)
 
 
@@ -173,5 +178,5 @@ def test_large_arrays_stay_where_they_are(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"b\.parquet is not there"):
         open_files([str(tmp_path / "a.npy"), str(tmp_path / "b.parquet")])
     pd.DataFrame({"y": Y}).to_csv(tmp_path / "c.csv")
-    with pytest.raises(ValueError, match="give files of one kind"):
+    with pytest.raises(ValueError, match="pass files of one type"):
         open_files([str(tmp_path / "a.npy"), str(tmp_path / "c.csv")])

@@ -164,11 +164,12 @@ def test_covariances_of_columns_side_by_side():
 def test_lists_that_do_not_fit_are_refused():
     X, _ = table(100)
     for given, message in (
-        (["gaussian"], r"emission has 1 families and X 2 columns; name one for each, or use Product"),
-        (["gaussian", rh.MultivariateGaussian(2)], r"MultivariateGaussian\(2\), which reads 2 columns; in a list each"),
+        (["gaussian"], r"emission has 1 families and X has 2 columns; give one per column, or use Product"),
+        (["gaussian", rh.MultivariateGaussian(2)],
+         r"MultivariateGaussian\(2\), which takes 2 columns; families in a list take one each"),
         (["gaussian", "gausian"], "emission is 'gausian'; it must be one of bernoulli, categorical"),
-        (rh.Product(choice=rh.Gaussian(), speed=rh.Poisson()), "'choice' of emission stands for column 0, and that is "
-         "'speed' in X; bring the columns into the order"),
+        (rh.Product(choice=rh.Gaussian(), speed=rh.Poisson()), "emission has 'choice' for column 0, which is "
+         "'speed' in X; put the columns in the order"),
     ):  # fmt: skip
         with pytest.raises((ValueError, TypeError), match=message):
             rh.RareHMM(2, emission=given, verbose=0).fit(X)

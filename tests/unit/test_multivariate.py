@@ -12,7 +12,7 @@ from rarehmm.emissions.multivariate_gaussian import drawn
 from rarehmm.engine.contracts.family import prepare, statistics, there
 from rarehmm.engine.dispatch import JIT
 from rarehmm.exact.batched import BatchedLogPosterior
-from rarehmm.posterior.prediction import Ready, update
+from rarehmm.posterior.prediction import StreamParameters, update
 from rarehmm.windows.gradients import window_gradients
 from rarehmm.windows.windows import Windows
 
@@ -213,7 +213,7 @@ def test_columns_that_take_turns_are_learned_from():
 
 def test_a_stream_hears_single_columns():
     model, truth, series, _, _ = setting(diagonal=False, T=60)
-    stream, ready = rh.Stream(), Ready.of(model, [truth])
+    stream, ready = rh.Stream(), StreamParameters.of(model, [truth])
     for row in series.read(0, 60):
         stream = update(ready, stream, row)
     np.testing.assert_allclose(stream.distribution[0], rh.filter_states(model, truth, series)[-1], rtol=1e-9)

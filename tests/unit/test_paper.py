@@ -133,7 +133,7 @@ def test_rare_states(tiny, name, watched, panels):
     curve = found.numbers["density"]["TASS, counts"]
     assert [len(one) for one in curve] == [10] * len(watched)
     assert curve[0][-1] == table.rows[0][3 + len(watched)]
-    assert titles(found)[: panels - len(watched)] == ["2 starts that know nothing"] * (panels - len(watched))
+    assert titles(found)[: panels - len(watched)] == ["2 uninformed starts"] * (panels - len(watched))
     assert titles(found)[-1] == "held-out observations of state 3"
     said = " ".join(found.remarks)
     assert f"TASS found it {table.rows[0][2]} times" in said
@@ -151,7 +151,7 @@ def test_no_rare_state(tiny):
         assert row[3] > row[5] > 0
     assert rows[0][2] > rows[1][2]  # rare windows need more
     nearer = abs(rows[0][2] - 3.68) < abs(rows[0][3] - 3.68)
-    assert ("it is counts, not the printed weights" in found.remarks[-1]) == nearer
+    assert ("its numbers come from counts, not from the printed weights" in found.remarks[-1]) == nearer
 
 
 def test_divergence_from_uniform():
@@ -186,7 +186,7 @@ def test_run_times(tiny):
     assert (seconds[..., 0] > seconds[..., 1]).all()
     assert (seconds[..., 1] > 0).all()
     np.testing.assert_allclose(found.numbers["microseconds"][:, 1], 1e6 * seconds[:, 1, :, 1] / 4)
-    assert f"{323 / seconds[-1, -1, 1, 0]:.0f} times less than the paper's" in found.remarks[0]
+    assert f"{323 / seconds[-1, -1, 1, 0]:.0f} times less than in the paper" in found.remarks[0]
     assert titles(found) == ["rarehmm, 4 iterations", "the paper"]
 
 
@@ -268,9 +268,9 @@ def test_real_data(tiny, name, measures):
     assert at.tolist() == [0.5, 1.0]
     assert np.isfinite(values).all()
     said = " ".join(found.remarks)
-    assert "The paper gives neither step nor start" in said
+    assert "The paper gives neither step size nor start" in said
     assert "2 EM steps from the clustering raise the log posterior" in said
-    assert "relative to that of uniform sub-sampling" in said
+    assert "Relative to uniform subsampling, the error of TASS" in said
 
 
 def test_flares_are_held_out(tiny):
@@ -309,7 +309,7 @@ def test_tuning(tiny, name):
 def test_words_on_a_grid():
     close, far = [[-9.0, -9.1], [-9.0, -9.2]], [[-9.0, -9.0], [-7.0, -7.0]]
     assert "within the 2%" in grid.on_grid(close, [-9.0, -9.9], 0.02)
-    assert grid.on_grid(close, [-9.0, -9.9], 0.02).endswith(", more than cells do.")
+    assert grid.on_grid(close, [-9.0, -9.9], 0.02).endswith(", more than the cells do.")
     assert "25.0% over these cells, more than the 2%" in grid.on_grid(far, [-9.0, -9.9], 0.02)
     assert "some chains diverged" in grid.on_grid([[-9.0, NAN]], [-9.0], 0.02)
 
@@ -352,11 +352,12 @@ def test_words_on_designs(study):
     theirs = {"targeted": -9.2, "uniform": -9.9}
     above = real.on_designs(study, arm("targeted", -2.0, -3.0), arm("uniform", -4.0, -5.0), theirs)
     assert (
-        "is 2.00 above that of uniform sub-sampling (the paper: 0.70 above); the ranges over chains are apart" in above
+        "is 2.00 above that of uniform subsampling (in the paper: 0.70 above); the ranges over chains do not overlap"
+        in above
     )
     below = real.on_designs(study, arm("targeted", -4.0, -5.0), arm("uniform", -4.5, -1.0), theirs)
     assert "is 1.75 below" in below
-    assert below.endswith("overlap.")
+    assert below.endswith("the ranges over chains overlap.")
     lost = real.on_designs(study, arm("targeted", NAN), arm("uniform", NAN, NAN), theirs)
     assert lost.endswith("all chains diverged under TASS, counts and uniform.")
 
@@ -364,7 +365,7 @@ def test_words_on_designs(study):
 def test_words_on_averages(study):
     assert real.on_averages(study, [arm("uniform", NAN)]) == "All chains from the clustering diverged."
     steady = real.on_averages(study, [arm("uniform", -3.0), arm("targeted", -2.0), arm("printed", NAN)])
-    assert "-2.00, is that of TASS, counts with epsilon = 0.001; under its draws alone it is -2.00." in steady
+    assert "-2.00, is that of TASS, counts with epsilon = 0.001; under its single draws it is -2.00." in steady
     wandering = arm("uniform", 0.0)
     wandering.near.logs["density"][0][::2] = -50.0
     assert "a chain that wanders looks better" in real.on_averages(study, [wandering])
@@ -389,8 +390,8 @@ def test_words_on_errors(study):
     def noise(ratio):
         return {"here": {"targeted": np.array([ratio, 9.0]), "uniform": np.array([1.0, 9.0])}}
 
-    assert real.on_errors(study, noise(0.5)).endswith("sub-sampling, 0.5 times here.")
-    assert "windows that TASS seldom draws matter too" in real.on_errors(study, noise(1.5))
+    assert real.on_errors(study, noise(0.5)).endswith("the gradient of the spikes' mean is 0.5 times here.")
+    assert "windows that TASS rarely draws matter too" in real.on_errors(study, noise(1.5))
 
 
 def test_a_divergence_is_part_of_what_a_chain_finds(study):
@@ -423,7 +424,7 @@ def test_a_page_with_its_numbers_and_picture(tmp_path):
     numbers = json.loads(paths[1].read_text())
     assert numbers == {"x": [0, 1, 2], "y": 5, "z": pytest.approx(NAN, nan_ok=True)}
     assert paths[2].read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(TypeError, match="set has no place in a JSON file"):
+    with pytest.raises(TypeError, match="set cannot be stored in a JSON file"):
         paper.write("name", "Title", outcome._replace(numbers={"x": {1}}), tmp_path, quick=False)
 
 
@@ -431,7 +432,7 @@ def test_the_command_writes_its_files_and_says_where(tiny, tmp_path):
     out = tmp_path / "out"
     done = CliRunner().invoke(app, ["reproduce", "runtime", "--quick", "--out", str(out)])
     assert done.exit_code == 0, done.output
-    assert "1 of them, under 3 minutes in all" in done.output
+    assert "1 experiment, under 3 minutes in total" in done.output
     assert "Section 4.4: run times" in done.output
     assert sorted(path.name for path in out.iterdir()) == ["runtime.json", "runtime.md", "runtime.png"]
     assert "| 600 |" in (out / "runtime.md").read_text()
@@ -446,18 +447,18 @@ def test_all_leaves_out_what_has_no_data(monkeypatch, tmp_path):
     command = ["reproduce", "all", "--out", str(tmp_path / "out"), "--data", str(tmp_path)]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
-    assert "left out" in done.output
+    assert "skipped" in done.output
     assert "goes_g16_2022" in done.output
     pages = {path.stem for path in (tmp_path / "out").glob("*.md")}
     assert pages == set(EXPERIMENTS) - {"solar", "tuning-solar"}
     minutes = sum(EXPERIMENTS[name].MINUTES for name in pages)
-    assert f"9 of them, about {minutes} minutes" in done.output
+    assert f"9 experiments, about {minutes} minutes" in done.output
 
 
 def test_files_that_are_not_there_are_named(tmp_path):
     (tmp_path / sleep.DATA).mkdir()
     done = CliRunner().invoke(app, ["reproduce", "sleep", "--data", str(tmp_path), "--out", str(tmp_path / "out")])
     assert done.exit_code == 2
-    assert "excerpt2.npz is not there" in " ".join(done.output.replace("│", " ").split())
+    assert "excerpt2.npz does not exist" in " ".join(done.output.replace("│", " ").split())
     unknown = CliRunner().invoke(app, ["reproduce", "zzzz"])
-    assert "There are:" in unknown.output
+    assert "Choose from:" in unknown.output

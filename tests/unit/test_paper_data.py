@@ -104,20 +104,20 @@ def test_files_that_are_something_else_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"g15_xrs_1m_x\.csv has no line with the columns time_tag"):
         goes.read_csv(other)
     other.write_text(HEADER)
-    with pytest.raises(ValueError, match=r"g15_xrs_1m_x\.csv ends after the names"):
+    with pytest.raises(ValueError, match=r"g15_xrs_1m_x\.csv ends after the column names"):
         goes.read_csv(other)
     write_csv(other, [1e-7, "oops"])
-    with pytest.raises(ValueError, match=r"g15_xrs_1m_x\.csv after the names of its columns: .*oops"):
+    with pytest.raises(ValueError, match=r"g15_xrs_1m_x\.csv cannot be read after the column names: .*oops"):
         goes.read_csv(other)
     page = tmp_path / "file.nc"
     page.write_text("<html>404</html>")
-    with pytest.raises(ValueError, match=r"file\.nc begins with b'<htm'"):
+    with pytest.raises(ValueError, match=r"file\.nc starts with b'<htm'"):
         goes.read_netcdf(page)
     with pytest.raises(ValueError, match=r"day\.nc has none of the sets of variables"):
         goes.read_netcdf(write_hdf5(tmp_path / "day.nc", [1e-7], flag_name="quality"))
-    with pytest.raises(ValueError, match=r"days\.nc counts time in 'days since 2000"):
+    with pytest.raises(ValueError, match=r"days\.nc has time in 'days since 2000"):
         goes.read_netcdf(write_hdf5(tmp_path / "days.nc", [1e-7], units="days since {}"))
-    with pytest.raises(ValueError, match=r"empty\.nc holds no minute"):
+    with pytest.raises(ValueError, match=r"empty\.nc holds no data"):
         goes.read_netcdf(write_hdf5(tmp_path / "empty.nc", []))
 
 
@@ -156,7 +156,7 @@ def test_overlaps_take_the_later_name_and_gaps_hide_nothing(tmp_path):
 def test_folders_without_what_is_needed_say_so(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
         goes.load(tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match=r"has no file of GOES-13 or GOES-15\. Names are"):
+    with pytest.raises(FileNotFoundError, match=r"has no file of GOES-13 or GOES-15\. Keep the names of the archive"):
         goes.load(tmp_path)
     write_csv(tmp_path / "g16_xrs_1m_20170904_08.csv.gz", [1e-7])
     with pytest.raises(FileNotFoundError, match=r"has no file of GOES-13 or GOES-15, only of GOES-16\."):
@@ -289,9 +289,9 @@ def test_excerpts_are_separate_sequences_in_microvolts(tmp_path):
     first, second = eeg.load(tmp_path, (2, 4))
     np.testing.assert_allclose(first, [-1.8316, 0.0011])
     np.testing.assert_allclose(second, [3.0, 0.0, 0.0001])
-    with pytest.raises(FileNotFoundError, match=r"excerpt5\.npz is not there"):
+    with pytest.raises(FileNotFoundError, match=r"excerpt5\.npz does not exist"):
         eeg.load(tmp_path)
-    with pytest.raises(ValueError, match=r"\{2: 200, 3: 50\}; one model needs one rate"):
+    with pytest.raises(ValueError, match=r"\{2: 200, 3: 50\}\); a model needs a single rate"):
         eeg.load(tmp_path, (2, 3))
 
 

@@ -9,7 +9,7 @@ import pytest
 from small_models import model_of
 
 import rarehmm as rh
-from rarehmm.posterior.posterior import Draws, described, restored
+from rarehmm.posterior.posterior import Draws, describe, restore
 from rarehmm.sampling import arviz_adapter
 from rarehmm.sampling.arviz_adapter import arviz, effective_size, inference_data, r_hat, tail_index, write_netcdf
 from rarehmm.sampling.diagnostics import Check
@@ -93,14 +93,14 @@ def test_a_start_that_was_given_is_kept(tmp_path):
 
 def test_foreign_newer_and_damaged_files_are_refused(tmp_path):
     path = tmp_path / "fit.nc"
-    with pytest.raises(FileNotFoundError, match=r"fit\.nc is not there"):
+    with pytest.raises(FileNotFoundError, match=r"fit\.nc does not exist"):
         rh.Posterior.load(path)
     path.write_text("no netCDF")
-    with pytest.raises(ValueError, match="not a posterior that rarehmm saved, or is damaged"):
+    with pytest.raises(ValueError, match="not a posterior saved by rarehmm, or is damaged"):
         rh.Posterior.load(path)
     found = posterior_of()
     write_netcdf(inference_data({"x": np.zeros((1, 5))}, {}, {}, {}), path)
-    with pytest.raises(ValueError, match="not a posterior that rarehmm saved"):
+    with pytest.raises(ValueError, match="not a posterior saved by rarehmm"):
         rh.Posterior.load(path)
     found.save(path)
     whole = path.read_bytes()
@@ -108,7 +108,7 @@ def test_foreign_newer_and_damaged_files_are_refused(tmp_path):
     with pytest.raises(ValueError, match="damaged"):
         rh.Posterior.load(path)
     for change, message in (
-        ({"format": 99}, "has format 99; this version of rarehmm reads up to 1. Update it"),
+        ({"format": 99}, "has format 99; this version of rarehmm reads formats up to 1. Update rarehmm"),
         ({"family": ["Weird", 3]}, "Weird is not among .*; pass family="),
         ({"priors": [["__import__", "os"]]}, "__import__ is not among"),
         ({"priors": []}, "2 parameters and 0 priors"),
@@ -119,15 +119,15 @@ def test_foreign_newer_and_damaged_files_are_refused(tmp_path):
         write_netcdf(idata, path)
         with pytest.raises(ValueError, match=message):
             rh.Posterior.load(path)
-    with pytest.raises(FileNotFoundError, match="is not a folder; make it first"):
+    with pytest.raises(FileNotFoundError, match="is not a folder; create it first"):
         found.save(tmp_path / "nowhere" / "fit.nc")
 
 
 def test_only_known_classes_are_restored():
-    known = {"Normal": rh.Normal, "np": np, "function": described}
-    assert restored(["Normal", 1.0, 2.0], known) == rh.Normal(1.0, 2.0)
+    known = {"Normal": rh.Normal, "np": np, "function": describe}
+    assert restore(["Normal", 1.0, 2.0], known) == rh.Normal(1.0, 2.0)
     with pytest.raises(ValueError, match="not among Normal"):
-        restored(["described", 1], known)
+        restore(["describe", 1], known)
 
 
 def test_shapes_that_do_not_fit_the_model_are_refused():

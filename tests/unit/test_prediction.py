@@ -10,8 +10,8 @@ from small_models import FAMILIES, model_of, parameters_of, series_of
 import rarehmm as rh
 from rarehmm.posterior.posterior import Draws, in_order
 from rarehmm.posterior.prediction import (
-    Ready,
     Stream,
+    StreamParameters,
     forecast,
     held_out,
     held_out_so_far,
@@ -110,11 +110,11 @@ def test_a_stream_says_what_the_filter_says(family):
         _ = stream.probability
     for t, y in enumerate(series.read(0, 30)[:, 0]):
         stream = Stream.from_dict(json.loads(json.dumps(stream.to_dict())))  # it can be put away and taken up again
-        stream = update(Ready.of(model, points), stream, y)
+        stream = update(StreamParameters.of(model, points), stream, y)
         np.testing.assert_allclose(stream.probability, expected[t], atol=1e-9)
     assert stream.seen == 30
-    with pytest.raises(ValueError, match=r"y has shape \(2,\); one observation of 1 columns"):
-        update(Ready.of(model, points), stream, [1.0, 2.0])
+    with pytest.raises(ValueError, match=r"y has shape \(2,\); it must be one observation of 1 columns"):
+        update(StreamParameters.of(model, points), stream, [1.0, 2.0])
 
 
 def test_forecasts_are_what_simulations_show():

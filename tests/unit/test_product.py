@@ -27,7 +27,7 @@ from rarehmm.engine.contracts.family import (
 from rarehmm.engine.dispatch import compiled
 from rarehmm.engine.dispatch.tags import tags
 from rarehmm.exact.passes import densities, prepared
-from rarehmm.posterior.posterior import described, restored
+from rarehmm.posterior.posterior import describe, restore
 
 FAMILIES = {
     "two": rh.Product(rh.Gaussian(), rh.Categorical(3)),
@@ -219,7 +219,7 @@ def test_equal_if_made_alike_also_after_pickling_and_in_files(family):
     assert hash(again) == hash(family)
     assert again.labels == family.labels
     known = {**families(), "product": rh.Product}
-    assert restored(json.loads(json.dumps(described(family))), known) == family
+    assert restore(json.loads(json.dumps(describe(family))), known) == family
     assert eval(repr(family), vars(rh)) == family
 
 
@@ -253,7 +253,7 @@ def test_a_saved_posterior_knows_its_parts(tmp_path):
 def test_files_cannot_name_other_classes():
     for given in (["Product", ["a", ["__import__", "os"]]], ["Product", [None, ["Product", ["a", ["eval", "1"]]]]]):
         with pytest.raises(ValueError, match="is not among"):
-            restored(given, {**families(), "product": rh.Product})
+            restore(given, {**families(), "product": rh.Product})
 
 
 # ---------------------------------------------------------------- what is refused

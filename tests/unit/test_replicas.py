@@ -7,7 +7,7 @@ from small_models import FAMILIES, model_of, parameters_of
 
 import rarehmm as rh
 from rarehmm.engine.dispatch import JIT
-from rarehmm.posterior.predictive_checks import check_predictive, measured, replicate
+from rarehmm.posterior.predictive_checks import check_predictive, replicate, statistics_of
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: type(f).__name__)
@@ -32,13 +32,13 @@ def with_a_ramp(y):
 @pytest.mark.parametrize(
     ("noise", "said"),
     [
-        (lambda rng, n: rng.standard_t(2, n), "largest"),
-        (lambda rng, n: rng.standard_t(2, n), "smallest"),
-        (lambda rng, n: 0.6 * lfilter([1], [1, -0.8], rng.normal(size=n)), "correlation of neighbours"),
+        (lambda rng, n: rng.standard_t(2, n), "maximum"),
+        (lambda rng, n: rng.standard_t(2, n), "minimum"),
+        (lambda rng, n: 0.6 * lfilter([1], [1, -0.8], rng.normal(size=n)), "lag-1 autocorrelation"),
         (lambda rng, n: 1.2 * rng.normal(size=n), "standard deviation"),
         (lambda rng, n: rng.normal(0.2, 1, size=n), "mean"),
-        (lambda rng, n: with_a_ramp(rng.normal(size=n)), "longest of these"),
-        (lambda rng, n: rng.standard_t(2, n), "stretches in the highest 1 %"),
+        (lambda rng, n: with_a_ramp(rng.normal(size=n)), "longest such excursion"),
+        (lambda rng, n: rng.standard_t(2, n), "excursions into the top 1 %"),
     ],
 )
 def test_what_is_unlike_is_said(noise, said):
@@ -51,13 +51,13 @@ def test_what_is_unlike_is_said(noise, said):
 
 def test_what_is_measured_is_what_it_says():
     y = np.array([1.0, 5, 6, 1, np.nan, 7, 1, 2])
-    found = measured(y, np.array([0, 3, 8]), 4.0)
+    found = statistics_of(y, np.array([0, 3, 8]), 4.0)
     seen = y[~np.isnan(y)]
-    assert found["largest"] == 7
-    assert found["stretches in the highest 1 %"] == 2
-    assert found["longest of these"] == 2
+    assert found["maximum"] == 7
+    assert found["excursions into the top 1 %"] == 2
+    assert found["longest such excursion"] == 2
     pairs = np.array([[1, 5], [5, 6], [7, 1], [1, 2]]) - seen.mean()
-    assert found["correlation of neighbours"] == pytest.approx(pairs.prod(1).sum() / (pairs[:, 0] ** 2).sum())
+    assert found["lag-1 autocorrelation"] == pytest.approx(pairs.prod(1).sum() / (pairs[:, 0] ** 2).sum())
 
 
 def test_replicas_have_gaps_and_columns():
@@ -87,4 +87,4 @@ def test_the_estimator_says_it_in_words():
     heavy = hmm.check(y + 3 * rng.standard_t(1.5, T))
     assert not heavy.passed
     assert "heavier than the family's: try StudentT" in str(heavy)
-    assert "largest" in str(heavy)
+    assert "maximum" in str(heavy)

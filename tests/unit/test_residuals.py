@@ -10,7 +10,7 @@ import rarehmm as rh
 from rarehmm.conformance.emission import integral
 from rarehmm.emissions import families
 from rarehmm.engine.contracts.family import domains
-from rarehmm.posterior.residuals import Fit, check_residuals, pseudo_residuals
+from rarehmm.posterior.residuals import ModelCheck, check_residuals, pseudo_residuals
 
 
 @pytest.mark.parametrize("family", [f() for f in families().values() if hasattr(f, "cdf")], ids=repr)
@@ -39,18 +39,18 @@ def test_residuals_of_the_true_model_are_standard_normal(family):
     assert kstest(seen, "norm").pvalue > 1e-3
     checks = check_residuals(found, series.bounds)
     assert all(c.passed for c in checks), checks
-    assert str(Fit(checks)) == "The model fits the series."
+    assert str(ModelCheck(checks)) == "The model fits the series."
     assert kstest(1.2 * seen, "norm").pvalue < 1e-3  # 20 % too wide would show
 
 
 @pytest.mark.parametrize(
     ("noise", "said"),
     [
-        (lambda rng, n: rng.standard_t(2, n), "far residuals"),
-        (lambda rng, n: lfilter([1], [1, -0.8], rng.normal(size=n)) * 0.6, "correlated residuals"),
+        (lambda rng, n: rng.standard_t(2, n), "outlying residuals"),
+        (lambda rng, n: lfilter([1], [1, -0.8], rng.normal(size=n)) * 0.6, "residual autocorrelation"),
         (lambda rng, n: rng.normal(size=n) + np.linspace(-1, 1, n), "drift"),
         (lambda rng, n: 1.5 * rng.normal(size=n), "spread of residuals"),
-        (lambda rng, n: rng.normal(size=n) * np.repeat(rng.choice([0.2, 1.5], n // 20), 20), "correlated sizes"),
+        (lambda rng, n: rng.normal(size=n) * np.repeat(rng.choice([0.2, 1.5], n // 20), 20), "volatility clustering"),
     ],
 )
 def test_what_is_wrong_is_said(noise, said):
@@ -61,7 +61,7 @@ def test_what_is_wrong_is_said(noise, said):
         pseudo_residuals(rng, model, model.parameters([[1.0]], mean=0, variance=1), series), series.bounds
     )
     assert said in [c.name for c in checks if not c.passed]
-    assert str(Fit(checks)).startswith("The model does not fit the series: ")
+    assert str(ModelCheck(checks)).startswith("The model does not fit the series: ")
 
 
 def test_a_family_without_a_distribution_function_says_so():

@@ -433,7 +433,7 @@ def test_refused_values_are_named_by_their_place(tmp_path):
         Series(open_source(path, ["b"], "time"))
     y[130, 1] = 0
     write_parquet(path, as_columns(y))
-    with pytest.raises(ValueError, match=r"row group 2, row 130 is 0, which has no logarithm"):
+    with pytest.raises(ValueError, match=r"row group 2, row 130 is 0; it must be positive to take its logarithm"):
         Series(Logarithm(open_source(path, ["b"])))
     logs = Logarithm(open_source(path, ["a"]))
     np.testing.assert_array_equal(logs[60:70], np.log(y[60:70, :1]))

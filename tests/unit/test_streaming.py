@@ -15,7 +15,13 @@ from rarehmm.common import checks
 from rarehmm.posterior import streaming
 from rarehmm.posterior.events import COLUMNS, Events, event_table
 from rarehmm.posterior.prediction import state_probabilities
-from rarehmm.posterior.streaming import check_out, collected, last_distribution, stretches_of_probabilities, written
+from rarehmm.posterior.streaming import (
+    check_out,
+    collect,
+    last_distribution,
+    stretches_of_probabilities,
+    write_stretches,
+)
 
 
 @pytest.fixture
@@ -50,7 +56,7 @@ def absorbing_case():
 
 def in_stretches(model, points, series, causal):
     found = stretches_of_probabilities(model, points, series, causal=causal)
-    return collected(found, (len(series), model.n_states))
+    return collect(found, (len(series), model.n_states))
 
 
 CASES = {
@@ -94,12 +100,12 @@ def test_no_more_is_read_than_a_stretch_and_its_halo(short, monkeypatch):
 
 def test_a_state_that_is_never_left_needs_no_long_halo_before_it_is_entered(short):
     model, (point,), series = absorbing_case()
-    assert streaming.reach(model, point, np.array([1.0, 0.0]), series, 50) == 58
-    assert streaming.reach(model, point, np.array([0.5, 0.5]), series, 50) > 58
+    assert streaming.halo_end(model, point, np.array([1.0, 0.0]), series, 50) == 58
+    assert streaming.halo_end(model, point, np.array([0.5, 0.5]), series, 50) > 58
 
 
 def test_more_states_make_shorter_stretches():
-    assert streaming.rows_of_stretch(8) == streaming.rows_of_stretch(4) // 2 == streaming.rows_of_stretch(2) // 2
+    assert streaming.rows_per_stretch(8) == streaming.rows_per_stretch(4) // 2 == streaming.rows_per_stretch(2) // 2
 
 
 # ---------------------------------------------------------------- files
@@ -109,18 +115,18 @@ def test_what_is_written_is_single_precision_and_read_only(short, tmp_path, name
         pytest.importorskip("zarr")
     model, points, series = random_case(rh.Gaussian(), [130])
     shape, path = (130, 3), tmp_path / name
-    found = written(stretches_of_probabilities(model, points, series), shape, check_out(path))
+    found = write_stretches(stretches_of_probabilities(model, points, series), shape, check_out(path))
     assert (found.shape, found.dtype) == (shape, np.float32)
     np.testing.assert_array_equal(found[:], state_probabilities(model, points, series).astype(np.float32))
     with pytest.raises(ValueError, match=r"read.?only"):
         found[0] = 0
     assert [p.name for p in tmp_path.iterdir()] == [name]
-    with pytest.raises(ValueError, match=f"{name} is there already; choose another name"):
+    with pytest.raises(ValueError, match=f"{name} already exists; choose another name"):
         check_out(path)
-    with pytest.raises(ValueError, match=r"out is 'p.csv'; the name of a file .npy or of a folder .zarr"):
+    with pytest.raises(ValueError, match=r"out is 'p.csv'; it must be the name of a .npy file or a .zarr folder"):
         check_out("p.csv")
     with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
-        written(iter(()), shape, tmp_path / "nowhere" / name)
+        write_stretches(iter(()), shape, tmp_path / "nowhere" / name)
 
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
@@ -136,7 +142,7 @@ def test_an_error_leaves_nothing_behind(tmp_path, name, error):
         raise error
 
     with pytest.raises(error):
-        written(stretches(), (10, 2), tmp_path / name)
+        write_stretches(stretches(), (10, 2), tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -228,12 +234,12 @@ def test_a_run_on_a_long_series(fitted, short, monkeypatch, tmp_path):
     series, settings = rh.Series(y), Settings("y.npy", states=2)
     read, seen = rh.Series.read, []
     monkeypatch.setattr(rh.Series, "read", lambda self, a, b: seen.append(b - a) or read(self, a, b))
-    runs.begin(tmp_path / "run", settings)
-    found = runs.fill(tmp_path / "run", settings, hmm, series)
+    runs.create(tmp_path / "run", settings)
+    found = runs.write_results(tmp_path / "run", settings, hmm, series)
     pd.testing.assert_frame_equal(found.events, expected, rtol=1e-9)
     assert max(seen) <= 2000
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "2,000 of 6,000 observations, in evenly spaced pieces, were looked at." in page
+    assert "2,000 of 6,000 observations, in evenly spaced pieces, were checked." in page
     given = json.loads(page.split('id="data">')[1].split("</script>")[0])
     shown = np.frombuffer(base64.b64decode(given["rare"]), np.uint8)
     assert len(shown) * given["step"] == 6000
@@ -246,12 +252,12 @@ def test_what_does_not_fit_is_refused_with_the_way_out(fitted, monkeypatch, tmp_
     hmm, y = fitted
     monkeypatch.setattr(checks.os, "sysconf", lambda name: 400)  # 160,000 bytes
     with pytest.raises(
-        MemoryError, match=r"probabilities \(6000, 2\) would take .* GiB, of .* out='probabilities.npy'"
+        MemoryError, match=r"probabilities \(6000, 2\) would need .* GiB of the machine's .* out='probabilities.npy'"
     ):
         hmm.predict_proba(y)
     assert hmm.predict_proba(y, out=tmp_path / "p.npy").shape == (6000, 2)
     assert len(hmm.predict(y)) == 6000
-    with pytest.raises(MemoryError, match=r"the path of 12000 states would take .* predict_proba\(X, out="):
+    with pytest.raises(MemoryError, match=r"the path of 12000 states would need .* predict_proba\(X, out="):
         hmm.predict(np.tile(y, 2))
 
 

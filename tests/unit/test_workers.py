@@ -12,7 +12,7 @@ from rarehmm.data import workers
 from rarehmm.data.sources import open_source
 from rarehmm.data.sources.lazy import Dask
 from rarehmm.data.sources.table import Source
-from rarehmm.data.workers import Item, gathered, on_workers, pieces_of, share, submit
+from rarehmm.data.workers import Item, group_into_spans, on_workers, pieces_of, share, submit
 from rarehmm.exact.passes import log_posterior
 
 T = 600
@@ -68,16 +68,16 @@ def test_work_gets_its_rows_wherever_they_are(executor, parts, monkeypatch):
     for i, (item, one) in enumerate(zip(items, found, strict=True)):
         np.testing.assert_array_equal(one, i * Y[item.first : item.last])
     assert given[-1] == (6, 6)
-    assert len(given) == len(gathered(items)) > 1
+    assert len(given) == len(group_into_spans(items)) > 1
 
 
 def test_items_are_gathered_in_spans(monkeypatch):
     monkeypatch.setattr(workers, "SPAN", 10)
     items = [Item(a, a + 4, ()) for a in range(0, 24, 4)]
-    assert [len(span) for span in gathered(items)] == [2, 2, 2]
-    assert [item for span in gathered(items) for item in span] == items
-    assert gathered([]) == []
-    assert [len(span) for span in gathered([Item(0, 99, ()), Item(99, 100, ())])] == [
+    assert [len(span) for span in group_into_spans(items)] == [2, 2, 2]
+    assert [item for span in group_into_spans(items) for item in span] == items
+    assert group_into_spans([]) == []
+    assert [len(span) for span in group_into_spans([Item(0, 99, ()), Item(99, 100, ())])] == [
         1,
         1,
     ]  # one that is too long alone
@@ -86,12 +86,12 @@ def test_items_are_gathered_in_spans(monkeypatch):
 def test_only_what_is_needed_is_sent(parts):
     there, offsets = parts
     (memory,) = pieces_of(there, offsets, 150, 180, dask=True)
-    assert (memory.low, memory.high, memory.begin) == (150, 180, 150)
+    assert (memory.low, memory.high, memory.origin) == (150, 180, 150)
     np.testing.assert_array_equal(memory.rows[:, 0], Y[150:180])
     file, array = pieces_of(there, offsets, 300, 400, dask=True)
-    assert (file.low, file.high, file.begin) == (300, 350, 200)  # a file is read by whoever works on it
+    assert (file.low, file.high, file.origin) == (300, 350, 200)  # a file is read by whoever works on it
     assert isinstance(file.rows, Source)
-    assert (array.low, array.high, array.begin) == (350, 400, 350)
+    assert (array.low, array.high, array.origin) == (350, 400, 350)
     assert array.rows.shape == (50, 1)  # of a Dask array, a slice of its graph
     assert isinstance(array.rows, da.Array)
     assert isinstance(pieces_of(there, offsets, 360, 400, dask=False)[0].rows, Dask)  # others read it themselves

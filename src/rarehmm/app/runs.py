@@ -1,7 +1,8 @@
-"""A run: a file and settings in, a folder out, with everything that was found and what is needed to repeat it.
+"""Runs: from a data file and settings to a folder with all results and everything needed to reproduce them.
 
-settings.yaml, posterior.nc, regimes.json, events.csv, forecast.csv, diagnosis.json, report.html, log.txt.  Each file is
-written as a whole or not at all.  An interrupted run has its settings: taken up again, it gives what it would have.
+The folder holds settings.yaml, posterior.nc, regimes.json, events.csv, forecast.csv, diagnosis.json, report.html and
+log.txt.  Each file appears only once it is complete.  An interrupted run has its settings, so that it can be resumed
+with the same results.
 """
 
 import json
@@ -19,7 +20,7 @@ from rarehmm.app.report.report import Content, Overview, report
 from rarehmm.app.settings import Settings, from_mapping, read_settings
 from rarehmm.common.checks import InterruptedWarning
 from rarehmm.common.progress import OnProgress, progress_line, silent
-from rarehmm.common.writing import whole_file
+from rarehmm.common.writing import atomic_file
 from rarehmm.data.files import open_files
 from rarehmm.data.series import Series
 from rarehmm.data.sources.checks import said
@@ -29,62 +30,63 @@ from rarehmm.estimator import RareHMM
 from rarehmm.posterior.events import Events
 from rarehmm.posterior.posterior import Posterior
 from rarehmm.posterior.prediction import Forecast
-from rarehmm.posterior.residuals import Fit
+from rarehmm.posterior.residuals import ModelCheck
 from rarehmm.sampling.diagnostics import Check
 from rarehmm.search.regimes import KINDS, Regime
 
 logger = logging.getLogger(__name__)
-OWN = ("settings.yaml", "posterior.nc", "regimes.json", "events.csv", "forecast.csv", "diagnosis.json", "report.html",
+FILES = ("settings.yaml", "posterior.nc", "regimes.json", "events.csv", "forecast.csv", "diagnosis.json", "report.html",
        "log.txt")  # fmt: skip
 
 
-class Found(NamedTuple):
-    """What a run found."""
+class RunResult(NamedTuple):
+    """Results of a run."""
 
     hmm: RareHMM
     events: pd.DataFrame
     forecast: Forecast
-    fit: Fit
+    fit: ModelCheck
 
     @property
     def passed(self) -> bool:
+        """Whether all checks of the posterior passed."""
         return all(c.passed for c in self.hmm.posterior_.checks)
 
 
-def begin(folder: Path, settings: Settings, force: bool = False) -> None:
-    """Make the folder of a new run; one that holds something is refused, or, with ``force``, loses an old run."""
+def create(folder: Path, settings: Settings, force: bool = False) -> None:
+    """Create the folder of a new run; a folder with content is refused, or with ``force`` its old run is deleted."""
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is a file; the name of a folder is needed.")
-    there = sorted(p.name for p in folder.iterdir()) if folder.exists() else []
-    if there and not force:
-        what = "a run" if "settings.yaml" in there else "files"
-        raise ValueError(f"{folder} already holds {what}; use another folder, or --force to write over it.")
+        raise ValueError(f"{folder} is a file; pass the name of a folder.")
+    existing = sorted(p.name for p in folder.iterdir()) if folder.exists() else []
+    if existing and not force:
+        content = "a run" if "settings.yaml" in existing else "files"
+        raise ValueError(f"{folder} already holds {content}; use another folder, or --force to overwrite it.")
     folder.mkdir(parents=True, exist_ok=True)
-    for name in OWN:
+    for name in FILES:
         (folder / name).unlink(missing_ok=True)
     write(folder / "settings.yaml", settings.to_yaml())
 
 
 def settings_of(folder: Path) -> Settings:
-    """The settings of a run that is there."""
+    """Return the settings of an existing run."""
     if not (folder / "settings.yaml").is_file():
         raise ValueError(f"{folder} holds no run: there is no settings.yaml in it.")
-    given = read_settings(folder / "settings.yaml")
+    content = read_settings(folder / "settings.yaml")
     try:
-        return from_mapping(given)
+        return from_mapping(content)
     except ValueError as error:
         raise ValueError(f"{folder / 'settings.yaml'}: {error}") from None
 
 
 def series_of(settings: Settings, shown: bool = False) -> Series:
-    """The series that is modelled: read, and made ready as the settings say."""
+    """Read the series of a run, transformed as the settings say."""
     with progress_line(shown) as on_progress:
         on_progress("reading", 0, 0)
         table = open_files(settings.files, settings.column, settings.time)
         if isinstance(table, Source):
             if not settings.knots:
                 return Series(Logarithm(table) if settings.log else table)
-            table = in_memory(table)
+            table = load_source(table)
     for name in table.columns:
         values = table[name].to_numpy(dtype=float)
         if settings.log:
@@ -95,14 +97,14 @@ def series_of(settings: Settings, shown: bool = False) -> Series:
     return Series(table[table.columns[0]] if table.shape[1] == 1 else table)
 
 
-def in_memory(source: Source) -> pd.DataFrame:
-    """All of a source, for what needs all of it."""
+def load_source(source: Source) -> pd.DataFrame:
+    """Load a whole source into memory, for transforms that need all rows."""
     columns = source.names or tuple(map(str, range(source.shape[1])))
     return pd.DataFrame(source[:], None if source.index is None else source.index[:], columns)
 
 
-def fit(folder: Path, settings: Settings, series: Series, shown: bool = False) -> Found:
-    """Fit the series of the settings, and fill the folder; progress is ``shown`` on a terminal."""
+def fit(folder: Path, settings: Settings, series: Series, shown: bool = False) -> RunResult:
+    """Fit the series of a run and write all results to its folder; ``shown`` displays progress on a terminal."""
     logger.info("%s", series)
     emission = settings.emissions[0] if len(settings.emissions) == 1 else settings.emissions
     hmm = RareHMM(
@@ -111,18 +113,20 @@ def fit(folder: Path, settings: Settings, series: Series, shown: bool = False) -
     )  # fmt: skip
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", InterruptedWarning)  # a run is taken up again, not kept by half
+            warnings.simplefilter("error", InterruptedWarning)  # an interrupted run is resumed, not kept half done
             hmm.fit(series)
     except InterruptedWarning:
         raise KeyboardInterrupt from None
     hmm.posterior_.save(folder / "posterior.nc")
     write(folder / "regimes.json", json.dumps([r._asdict() for r in hmm.regimes_], indent=1))
     with progress_line(shown) as on_progress:
-        return fill(folder, settings, hmm, series, on_progress)
+        return write_results(folder, settings, hmm, series, on_progress)
 
 
-def fill(folder: Path, settings: Settings, hmm: RareHMM, series: Series, on_progress: OnProgress = silent) -> Found:
-    """Everything that follows from a posterior: events, forecast, diagnosis, report."""
+def write_results(
+    folder: Path, settings: Settings, hmm: RareHMM, series: Series, on_progress: OnProgress = silent
+) -> RunResult:
+    """Compute and write everything that follows from a fit: events, forecast, diagnosis, report."""
     on_progress("probabilities", 0, 0)
     rare, overview = hmm.rare_states_, Overview(len(series))
     events = Events(
@@ -135,29 +139,28 @@ def fill(folder: Path, settings: Settings, hmm: RareHMM, series: Series, on_prog
     table = events.table()
     on_progress("forecast", 0, 0)
     ahead = hmm.forecast(series, settings.horizon)
-    on_progress("is the model right?", 0, 0)
-    found = Found(hmm, table, ahead, hmm.check(series))
+    on_progress("checking the model", 0, 0)
+    result = RunResult(hmm, table, ahead, hmm.check(series))
     write(folder / "events.csv", as_csv(table))
     write(folder / "forecast.csv", as_csv(forecast_table(ahead)))
-    write(folder / "diagnosis.json", json.dumps(diagnosis(found), indent=1))
+    write(folder / "diagnosis.json", json.dumps(diagnosis(result), indent=1))
     on_progress("report", 0, 0)
-    title = f"{', '.join(settings.column) or 'series'} of {', '.join(Path(f).name for f in settings.files)}"
-    content = Content(
-        title, hmm, series, overview, table, events.rows, ahead, found.fit, {**described(settings), **versions()}
-    )
+    title = f"{', '.join(settings.column) or 'series'} in {', '.join(Path(f).name for f in settings.files)}"
+    details = {**setting_texts(settings), **versions()}
+    content = Content(title, hmm, series, overview, table, events.rows, ahead, result.fit, details)
     write(folder / "report.html", report(content))
-    return found
+    return result
 
 
 def load(folder: Path) -> tuple[Settings, RareHMM]:
-    """The settings and the fit of a run."""
+    """Return the settings and the fitted model of a run."""
     settings = settings_of(folder)
     if not (folder / "posterior.nc").is_file():
-        raise ValueError(f"{folder} holds a run that was not finished; go on with: rarehmm resume {folder}")
+        raise ValueError(f"{folder} holds an unfinished run; continue with: rarehmm resume {folder}")
     posterior = Posterior.load(folder / "posterior.nc")
     try:
-        given = json.loads((folder / "regimes.json").read_text(encoding="utf-8"))
-        regimes = [regime_of(k, one) for k, one in enumerate(given)]
+        saved = json.loads((folder / "regimes.json").read_text(encoding="utf-8"))
+        regimes = [regime_of(k, fields) for k, fields in enumerate(saved)]
         if len(regimes) != posterior.model.n_states:
             raise ValueError(f"{len(regimes)} regimes of {posterior.model.n_states} states")
     except (OSError, RecursionError, TypeError, ValueError) as error:
@@ -167,61 +170,66 @@ def load(folder: Path) -> tuple[Settings, RareHMM]:
     return settings, hmm
 
 
-def regime_of(state: int, given: dict[str, Any]) -> Regime:
-    """What was kept of a state."""
-    given = {"message" if key == "words" else key: value for key, value in given.items()}  # its name in version 0.1
-    one = Regime(**given)
-    numbers = one.share, one.observations, one.sojourn
+def regime_of(state: int, fields: Any) -> Regime:
+    """Restore the regime of a state from regimes.json, or raise ValueError if it is damaged."""
+    if not isinstance(fields, dict):
+        raise ValueError(f"state {state} is {fields!r}")
+    fields = {"message" if key == "words" else key: value for key, value in fields.items()}  # its name in version 0.1
+    regime = Regime(**fields)
+    numbers = regime.share, regime.observations, regime.sojourn
     if (
-        one.state != state
-        or one.kind not in KINDS
+        regime.state != state
+        or regime.kind not in KINDS
         or not all(type(x) in (int, float) and 0 <= x < np.inf for x in numbers)
     ):
-        raise ValueError(f"state {state} is {one}")
-    return one._replace(message=str(one.message))
+        raise ValueError(f"state {state} is {regime}")
+    return regime._replace(message=str(regime.message))
 
 
 # ---------------------------------------------------------------- parts
-def diagnosis(found: Found) -> dict[str, Any]:
-    """The verdict and all checks, as data."""
-    checks = {"posterior": found.hmm.posterior_.checks, "model": found.fit.checks}
+def diagnosis(result: RunResult) -> dict[str, Any]:
+    """Return the verdicts and all checks as plain data, for diagnosis.json."""
+    checks = {"posterior": result.hmm.posterior_.checks, "model": result.fit.checks}
     return {
-        "trusted": found.passed,
-        "verdict": found.hmm.verdict_,
-        "fits": found.fit.passed,
-        "fit": str(found.fit),
-        "method": found.hmm.posterior_.method,
-        "why": found.hmm.posterior_.why,
-        "checks": {name: [as_data(c) for c in each] for name, each in checks.items()},
+        "trusted": result.passed,
+        "verdict": result.hmm.verdict_,
+        "fits": result.fit.passed,
+        "fit": str(result.fit),
+        "method": result.hmm.posterior_.method,
+        "why": result.hmm.posterior_.why,
+        "checks": {name: [check_to_dict(c) for c in group] for name, group in checks.items()},
     }
 
 
-def as_data(check: Check) -> dict[str, Any]:
+def check_to_dict(check: Check) -> dict[str, Any]:
+    """Return a check as plain data, without NumPy scalars, which JSON does not take."""
     return {**check._asdict(), "value": float(check.value), "passed": bool(check.passed)}
 
 
 def forecast_table(ahead: Forecast) -> pd.DataFrame:
-    """P(rare event within so many steps), with its interval."""
+    """Return the probability of a rare event within 1, 2, ... steps, with its interval."""
     steps = np.arange(1, len(ahead.event) + 1)
     return pd.DataFrame({"steps": steps, "probability": ahead.event, "low": ahead.low, "high": ahead.high})
 
 
-def described(settings: Settings) -> dict[str, str]:
+def setting_texts(settings: Settings) -> dict[str, str]:
+    """Return the settings as text by name, for the report."""
     lines = settings.to_yaml().splitlines()
     return dict(line.split(": ", 1) for line in lines if ": " in line)
 
 
 def versions() -> dict[str, str]:
+    """Return the versions of the libraries and of Python, for the report."""
     libraries = {name: metadata.version(name) for name in ("rarehmm", "numpy", "numba")}
     return {**libraries, "Python": platform.python_version()}
 
 
 def as_csv(table: pd.DataFrame) -> str:
-    """A table as text, with the same ends of lines on every system."""
+    """Return a table as CSV text, with the same line endings on every system."""
     return table.to_csv(index=False, lineterminator="\n")
 
 
 def write(path: Path, text: str) -> None:
-    """A file of text as a whole, or not at all; the same bytes on every system."""
-    with whole_file(path) as name:
+    """Write a text file atomically, with the same bytes on every system."""
+    with atomic_file(path) as name:
         name.write_text(text, encoding="utf-8", newline="\n")

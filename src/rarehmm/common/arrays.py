@@ -1,4 +1,4 @@
-"""The types of arrays that functions take and return."""
+"""Array types used in signatures throughout the package."""
 
 import numpy as np
 import numpy.typing as npt

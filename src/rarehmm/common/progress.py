@@ -1,20 +1,20 @@
-"""Progress of long work: one line on a terminal, nothing elsewhere."""
+"""Progress of long computations: a progress bar on a terminal or in a notebook, nothing elsewhere."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 OnProgress = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is done, and of how much (0: not known)."""
+"""Callback ``on_progress(stage, done, total)``; ``total`` is 0 when it is not known."""
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """Tells nobody."""
+    """Ignore progress."""
 
 
 @contextmanager
 def progress_line(shown: bool = True, console: Any = None) -> Iterator[OnProgress]:
-    """A line that shows what is being done and how far it is, if it is to be ``shown`` and there is a terminal."""
+    """Yield a callback that updates a progress bar, or does nothing without a terminal or when not ``shown``."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
@@ -23,6 +23,6 @@ def progress_line(shown: bool = True, console: Any = None) -> Iterator[OnProgres
         yield silent
         return
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=console, transient=True) as line:
-        task = line.add_task("")
-        yield lambda stage, done, total: line.update(task, description=stage, completed=done, total=total or None)
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("")
+        yield lambda stage, done, total: bar.update(task, description=stage, completed=done, total=total or None)

@@ -1,4 +1,4 @@
-"""Files and folders that are written as a whole, or not at all."""
+"""Atomic writing: a file or folder appears under its name only once it is complete."""
 
 import os
 import shutil
@@ -11,8 +11,8 @@ import numpy as np
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """A name to write to, which takes the place of ``path`` when all is written; else nothing is left of it."""
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path that replaces ``path`` on success and is removed on failure."""
     partial = partial_name(path)
     try:
         yield partial
@@ -22,8 +22,8 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
-    """The same for a folder, which must not be there yet."""
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder that is renamed to ``path``, which must not exist yet, and removed on failure."""
     partial = partial_name(path)
     try:
         yield partial
@@ -33,19 +33,19 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def partial_name(path: Path) -> Path:
-    """Where something is written that will be called ``path``: beside it."""
+    """Return a temporary name next to ``path``, so that renaming stays on one file system."""
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path.parent} is not a folder; make it first.")
+        raise FileNotFoundError(f"{path.parent} is not a folder; create it first.")
     return path.with_name(f".{path.name}.{os.getpid()}.partial")
 
 
 @contextmanager
-def written_npy(path: Path, dtype: Any, shape: tuple[int, ...]) -> Iterator[Callable[[Any], None]]:
-    """A function that writes the next rows of an array to a .npy file, which is there when all are written.
+def npy_writer(path: Path, dtype: Any, shape: tuple[int, ...]) -> Iterator[Callable[[Any], None]]:
+    """Yield a function that appends rows to a .npy file of the given ``dtype`` and ``shape``.
 
-    Not mapped: mapped pages would count as memory, and a full disk would be the end of the process.
+    The file is not memory-mapped: mapped pages would count as memory, and a full disk would kill the process.
     """
-    with whole_file(path) as name, name.open("wb") as file:
+    with atomic_file(path) as name, name.open("wb") as file:
         header: dict[str, Any] = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
         yield lambda rows: rows.astype(dtype, copy=False).tofile(file)

@@ -1,4 +1,4 @@
-"""Domain: what the observations of a column may be."""
+"""Domains: the values that the observations of a column may take."""
 
 import math
 from collections.abc import Callable
@@ -9,11 +9,11 @@ import numpy as np
 
 from rarehmm.common.arrays import Array, BoolArray
 
-MOST = 1e15  # of counts: larger ones are not whole to the last digit
+MAX_COUNT = 1e15  # doubles beyond 2**53 no longer represent every whole number
 
 
 class Domain(NamedTuple):
-    """What an observation may be: a test on finite values, words for it, bounds, and whether all are whole numbers."""
+    """The values an observation may take: a test for finite values, a description, bounds, and integrality."""
 
     valid: Callable[[Array], BoolArray]
     message: str
@@ -31,10 +31,10 @@ def _positive(y: Array) -> BoolArray:
 
 
 def _angle(y: Array) -> BoolArray:
-    return np.asarray(np.abs(y) <= math.pi + 1e-6)  # pi in single precision is larger
+    return np.asarray(np.abs(y) <= math.pi + 1e-6)  # pi rounded to single precision exceeds math.pi
 
 
-def _whole(y: Array, high: float = MOST) -> BoolArray:
+def _whole(y: Array, high: float = MAX_COUNT) -> BoolArray:
     return np.asarray((y >= 0) & (y <= high) & (y == np.floor(y)))
 
 
@@ -44,14 +44,14 @@ REALS = Domain(_anything, "real numbers")
 POSITIVE = Domain(_positive, "positive numbers", 0.0)
 
 
-ANGLES = Domain(_angle, "angles in radians from -pi to pi (np.angle(np.exp(1j * y)) has them)", -math.pi, math.pi)
+ANGLES = Domain(_angle, "angles in radians from -pi to pi (np.angle(np.exp(1j * y)) wraps them)", -math.pi, math.pi)
 
 
-COUNTS = Domain(_whole, f"whole numbers from 0 to {MOST:g}", 0.0, whole=True)
+COUNTS = Domain(_whole, f"whole numbers from 0 to {MAX_COUNT:g}", 0.0, whole=True)
 
 
 @cache
 def below(n: int) -> Domain:
-    """Whole numbers less than n: as many categories."""
+    """Return the domain 0, ..., n - 1 of a variable with ``n`` categories."""
     message = f"whole numbers from 0 to {n - 1}" if n > 2 else "0 and 1"
     return Domain(partial(_whole, high=n - 1.0), message, 0.0, n - 1.0, whole=True)

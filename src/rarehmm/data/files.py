@@ -1,7 +1,7 @@
-"""Series from files: CSV (also gzipped), npy, npz and netCDF, by the names of their columns.  Nothing is executed.
+"""Readers for files: CSV (also gzipped), npy, npz and netCDF, by column name.  Nothing stored in a file is executed.
 
-Every reader gives a pandas DataFrame of the columns asked for, indexed by time where the file has one.  Parquet, Zarr
-and large npy files stay where they are: ``open_files``.
+Every reader returns a pandas DataFrame of the requested columns, indexed by time if a time column is named.  Parquet,
+Zarr and large npy files are not loaded: ``open_files`` returns a source that reads them a chunk at a time.
 """
 
 import warnings
@@ -19,19 +19,19 @@ from rarehmm.data.sources.checks import chosen, existing, opening
 from rarehmm.data.sources.combined import Times
 from rarehmm.data.sources.table import Source
 
-READ = "CSV (.csv, .csv.gz, .txt, .tsv), .npy, .npz, netCDF (.nc), .parquet and .zarr"
-LARGE = 64 << 20  # bytes of an .npy file that is not read into memory
+SUPPORTED = "CSV (.csv, .csv.gz, .txt, .tsv), .npy, .npz, netCDF (.nc), .parquet and .zarr"
+LARGE = 64 << 20  # bytes; .npy files larger than this are not read into memory
 
 
 def open_files(paths: Sequence[str], columns: Sequence[str] = (), time: str | None = None) -> pd.DataFrame | Source:
-    """The ``columns`` of files that follow each other in time: as a source if they can stay where they are."""
+    """Open files that follow one another in time: as a lazy source where possible, else as a DataFrame."""
     for path in paths:
         existing(Path(path))
-    stays = [is_path(path) for path in paths]
-    if any(stays) and not all(stays):
-        raise ValueError(f"{', '.join(paths)} are of kinds that cannot be joined; give files of one kind.")
+    lazy = [is_path(path) for path in paths]
+    if any(lazy) and not all(lazy):
+        raise ValueError(f"{', '.join(paths)} are of different types and cannot be joined; pass files of one type.")
     small = all(path.endswith(".npy") for path in paths) and sum(Path(path).stat().st_size for path in paths) <= LARGE
-    if all(stays) and not small:
+    if all(lazy) and not small:
         source = open_source(list(paths), columns, time)
         if isinstance(source.index, Times):
             source.index.check_order()
@@ -39,32 +39,32 @@ def open_files(paths: Sequence[str], columns: Sequence[str] = (), time: str | No
     tables = [read_file(path, columns, time) for path in paths]
     if len(tables) == 1:
         return tables[0]
-    whole = pd.concat(tables, ignore_index=tables[0].index.name is None)
-    check_order(", ".join(paths), whole.index, str(whole.index.name))
-    return whole
+    joined = pd.concat(tables, ignore_index=tables[0].index.name is None)
+    check_order(", ".join(paths), joined.index, str(joined.index.name))
+    return joined
 
 
 def read_file(path: str | Path, columns: Sequence[str] = (), time: str | None = None) -> pd.DataFrame:
-    """The ``columns`` of a file, by default the only one of numbers, indexed by its column ``time``, if named.
+    """Read ``columns`` of a file, by default its only numeric one, indexed by the column ``time`` if given.
 
-    Of a file without names columns are called 0, 1, ...
+    In files without column names, columns are called 0, 1, ...
     """
     path = Path(path)
     if path.is_dir():
-        raise ValueError(f"{path} is a folder; the name of a file is needed.")
+        raise ValueError(f"{path} is a folder; pass the name of a file.")
     existing(path)
     if path.stat().st_size == 0:
         raise ValueError(f"{path} is empty.")
-    found = reader(path)(path, list(columns), time)
-    if len(found) == 0:
+    frame = reader(path)(path, list(columns), time)
+    if len(frame) == 0:
         raise ValueError(f"{path} has no rows.")
     if time is not None:
-        check_order(path, found.index, time)
-    return found
+        check_order(path, frame.index, time)
+    return frame
 
 
 def reader(path: Path) -> Callable[[Path, list[str], str | None], pd.DataFrame]:
-    """What reads a file, by its name."""
+    """Return the reader for a file, chosen by its extension."""
     name = path.name.lower()
     for endings, function in (
         ((".csv", ".csv.gz", ".txt", ".txt.gz", ".tsv", ".tsv.gz"), read_csv),
@@ -74,24 +74,24 @@ def reader(path: Path) -> Callable[[Path, list[str], str | None], pd.DataFrame]:
     ):
         if name.endswith(endings):
             return function
-    raise ValueError(f"{path} is of a kind that is not known; {READ} are read.")
+    raise ValueError(f"{path} has an unknown file type; supported are {SUPPORTED}.")
 
 
 # ---------------------------------------------------------------- CSV
 def read_csv(path: Path, columns: list[str], time: str | None) -> pd.DataFrame:
-    how: dict[str, Any] = {"sep": "\t"} if ".tsv" in path.name.lower() else {}
+    options: dict[str, Any] = {"sep": "\t"} if ".tsv" in path.name.lower() else {}
     try:
-        head = pd.read_csv(path, nrows=200, **how)
-        if all(is_number(name) for name in head.columns):  # no names: the first row is data
-            how["header"] = None
-            head = pd.read_csv(path, nrows=200, **how)
-            head.columns = how["names"] = [str(c) for c in head.columns]
-        there = {str(c): pd.api.types.is_numeric_dtype(head[c]) for c in head.columns}
-        wanted = chosen(path, columns, time, there)
+        head = pd.read_csv(path, nrows=200, **options)
+        if all(is_number(name) for name in head.columns):  # no header: the first row is data
+            options["header"] = None
+            head = pd.read_csv(path, nrows=200, **options)
+            head.columns = options["names"] = [str(c) for c in head.columns]
+        numeric = {str(c): pd.api.types.is_numeric_dtype(head[c]) for c in head.columns}
+        wanted = chosen(path, columns, time, numeric)
         used = [*wanted, *([time] if time is not None and time not in wanted else [])]
-        table: pd.DataFrame = pd.read_csv(path, usecols=used, **how)
+        table: pd.DataFrame = pd.read_csv(path, usecols=used, **options)
     except (EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path} cannot be read: {error}. It may be cut off, or not be what its name says.") from None
+        raise ValueError(f"{path} cannot be read: {error}. It may be cut off, or have the wrong extension.") from None
     except (UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         raise ValueError(f"{path} cannot be read as CSV: {str(error).splitlines()[0]}") from None
     for name in wanted:
@@ -110,7 +110,7 @@ def is_number(text: object) -> bool:
 
 
 def as_numbers(path: Path, name: str, values: pd.Series) -> pd.Series:
-    """A column as floats; an empty field is missing, anything else an error with its row."""
+    """Convert a column to floats; empty fields become NaN, other text raises an error with its row."""
     if pd.api.types.is_numeric_dtype(values):
         return values.astype(float)
     numbers = pd.to_numeric(values, errors="coerce")
@@ -118,32 +118,32 @@ def as_numbers(path: Path, name: str, values: pd.Series) -> pd.Series:
     if bad.any():
         row = int(np.argmax(bad.to_numpy()))
         raise ValueError(
-            f"{path}: {name!r} is {values.iloc[row]!r} in row {row + 1}, which is no number; leave missing ones empty."
+            f"{path}: {name!r} is {values.iloc[row]!r} in row {row + 1}, which is not a number; leave gaps empty."
         )
     return numbers.astype(float)
 
 
 def as_times(path: Path, name: str, values: pd.Series) -> pd.Index:
-    """A column as an index: numbers as they are, anything else as times."""
+    """Convert a column to an index: numbers stay as they are, anything else is parsed as timestamps."""
     if pd.api.types.is_numeric_dtype(values):
         numbers: pd.Index = pd.Index(values, name=name)
         return numbers
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # pandas guesses the format row by row
+        warnings.simplefilter("ignore", UserWarning)  # pandas warns when it infers the format row by row
         times = pd.to_datetime(
             values, errors="coerce", utc=bool(values.astype(str).str.contains(r"Z|[+-]\d\d:?\d\d$").any())
         )
     if times.isna().any():
         row = int(np.argmax(times.isna().to_numpy()))
-        raise ValueError(f"{path}: {name!r} is {values.iloc[row]!r} in row {row + 1}, which is no time.")
+        raise ValueError(f"{path}: {name!r} is {values.iloc[row]!r} in row {row + 1}, which is not a timestamp.")
     return pd.Index(times, name=name)
 
 
 def check_order(path: object, index: pd.Index, name: str) -> None:
-    """Time goes on."""
+    """Raise ValueError where the time of a row is earlier than that of the row before."""
     if not index.is_monotonic_increasing:
-        back = np.flatnonzero(np.asarray(index[1:] < index[:-1]))
-        row = int(back[0]) + 1
+        earlier = np.flatnonzero(np.asarray(index[1:] < index[:-1]))
+        row = int(earlier[0]) + 1
         raise ValueError(
             f"{path}: {name!r} goes back from {index[row - 1]} to {index[row]} in row {row + 1}; sort the file by time."
         )
@@ -151,43 +151,43 @@ def check_order(path: object, index: pd.Index, name: str) -> None:
 
 # ---------------------------------------------------------------- NumPy
 def read_npy(path: Path, columns: list[str], time: str | None) -> pd.DataFrame:
-    values = loaded(path)
+    values = load_numpy(path)
     if isinstance(values, dict):
-        raise ValueError(f"{path} holds several arrays; name it .npz.")
+        raise ValueError(f"{path} holds several arrays; give it the extension .npz.")
     if values.ndim not in (1, 2):
-        raise ValueError(f"{path} has shape {values.shape}; (rows,) or (rows, columns) is needed.")
+        raise ValueError(f"{path} has shape {values.shape}; it must be (rows,) or (rows, columns).")
     table = values.reshape(len(values), -1)
     check_numeric(path, "it", table)
-    there = {str(i): True for i in range(table.shape[1])}
-    wanted = chosen(path, columns, time, there)
+    numeric = {str(i): True for i in range(table.shape[1])}
+    wanted = chosen(path, columns, time, numeric)
     index = None if time is None else pd.Index(table[:, int(time)], name=time)
     return pd.DataFrame({name: table[:, int(name)].astype(float) for name in wanted}, index=index)
 
 
 def read_npz(path: Path, columns: list[str], time: str | None) -> pd.DataFrame:
-    arrays = loaded(path)
+    arrays = load_numpy(path)
     if not isinstance(arrays, dict):
-        raise ValueError(f"{path} holds one array; name it .npy.")
-    there = {name: array.ndim == 1 and array.dtype.kind in "iufb" for name, array in arrays.items()}
-    wanted = chosen(path, columns, time, there)
+        raise ValueError(f"{path} holds a single array; give it the extension .npy.")
+    numeric = {name: array.ndim == 1 and array.dtype.kind in "iufb" for name, array in arrays.items()}
+    wanted = chosen(path, columns, time, numeric)
     for name in wanted:
         if arrays[name].ndim != 1:
-            raise ValueError(f"{path}: {name!r} has shape {arrays[name].shape}; one column is needed.")
+            raise ValueError(f"{path}: {name!r} has shape {arrays[name].shape}; it must be one-dimensional.")
         check_numeric(path, repr(name), arrays[name])
     used = [*wanted, *([time] if time is not None else [])]
     if len(lengths := {len(arrays[name]) for name in used}) > 1:
         raise ValueError(
-            f"{path}: {', '.join(used)} have lengths {', '.join(map(str, sorted(lengths)))}; one is needed."
+            f"{path}: {', '.join(used)} have lengths {', '.join(map(str, sorted(lengths)))}; they must be equal."
         )
     index = None if time is None else as_times(path, time, pd.Series(arrays[time]))
     return pd.DataFrame({name: arrays[name].astype(float) for name in wanted}, index=index)
 
 
-def loaded(path: Path) -> Any:
-    """One array, or several by name."""
+def load_numpy(path: Path) -> Any:
+    """Return the array of a .npy file, or a dict of the arrays of a .npz file."""
     with opening(path), path.open("rb") as file:
-        found = np.load(file, allow_pickle=False)
-        return dict(found) if hasattr(found, "files") else found
+        loaded = np.load(file, allow_pickle=False)
+        return dict(loaded) if hasattr(loaded, "files") else loaded
 
 
 def check_numeric(path: Path, what: str, values: Any) -> None:
@@ -201,14 +201,16 @@ def read_netcdf(path: Path, columns: list[str], time: str | None) -> pd.DataFram
 
     try:
         data = xr.load_dataset(path, engine="scipy" if path.read_bytes()[:3] == b"CDF" else "h5netcdf")
-    except Exception as error:  # backends raise what they like
+    except Exception as error:  # the exception type depends on the backend
         raise ValueError(f"{path} cannot be read as netCDF: {str(error).splitlines()[0]}") from None
-    there = {str(name): data[name].ndim == 1 and data[name].dtype.kind in "iuf" for name in data.variables}
+    numeric = {str(name): data[name].ndim == 1 and data[name].dtype.kind in "iuf" for name in data.variables}
     coordinates = {str(name) for name in data.coords}
-    wanted = chosen(path, columns, time, {n: good and n not in coordinates for n, good in there.items()})
+    wanted = chosen(path, columns, time, {n: good and n not in coordinates for n, good in numeric.items()})
     for name in wanted:
         if data[name].ndim != 1:
-            raise ValueError(f"{path}: {name!r} has dimensions {', '.join(map(str, data[name].dims))}; one is needed.")
+            raise ValueError(
+                f"{path}: {name!r} has dimensions {', '.join(map(str, data[name].dims))}; it must have one."
+            )
     along = time if time is not None else str(data[wanted[0]].dims[0])
     index = pd.Index(data[along].values, name=along) if along in data.variables else None
     return pd.DataFrame({name: data[name].values.astype(float) for name in wanted}, index=index)

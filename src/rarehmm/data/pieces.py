@@ -1,4 +1,4 @@
-"""Pieces of a long series: evenly spaced ones, and the surroundings of some places."""
+"""Subsamples of a long series: evenly spaced pieces, and the neighbourhoods of selected rows."""
 
 import numpy as np
 
@@ -6,11 +6,11 @@ from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.series import Series, in_memory
 from rarehmm.data.workers import Item
 
-AROUND = 25  # observations on both sides of them
+AROUND = 25  # observations on either side of a selected row
 
 
 def pieces(series: Series, size: int, count: int = 10) -> Series:
-    """A few evenly spaced pieces of a long series, of about ``size`` observations together; a short one as it is."""
+    """Return evenly spaced pieces with about ``size`` observations in total; a shorter series is returned whole."""
     if len(series) <= size:
         return in_memory(series)
     length = size // count
@@ -19,14 +19,16 @@ def pieces(series: Series, size: int, count: int = 10) -> Series:
 
 
 def stretches(series: Series, first: IntArray, last: IntArray) -> Series:
-    """The rows [first[i], last[i]) of a series as sequences of their own; those that it has stay apart."""
+    """Return the rows [first[i], last[i]) as independent sequences; existing sequence boundaries are kept."""
     lengths = [series.lengths_within(low, high) for low, high in zip(first, last, strict=True)]
     return Series(rows_at(series, first, last), np.concatenate(lengths))
 
 
 def sample(series: Series, places: IntArray, size: int) -> Series:
-    """Evenly spaced pieces of a long series, of about ``size`` observations together, and the surroundings of some
-    ``places``; a short one as it is."""
+    """Return evenly spaced pieces with about ``size`` observations in total, plus the neighbourhoods of ``places``.
+
+    A series no longer than ``size`` is returned whole.
+    """
     T, count = len(series), 10
     if size >= T:
         return in_memory(series)
@@ -35,11 +37,11 @@ def sample(series: Series, places: IntArray, size: int) -> Series:
     high = np.concatenate([even + size // count, np.minimum(places + AROUND + 1, T)])
     order = np.argsort(low)
     low, high = low[order], np.maximum.accumulate(high[order])
-    begins = np.append(True, low[1:] > high[:-1])  # where the stretches before do not reach
-    return stretches(series, low[begins], high[np.append(begins[1:], True)])
+    is_first = np.append(True, low[1:] > high[:-1])  # overlapping stretches are merged
+    return stretches(series, low[is_first], high[np.append(is_first[1:], True)])
 
 
 def rows_at(series: Series, low: IntArray, high: IntArray) -> Array:
-    """The rows [low[i], high[i]) of a series, one stretch after the other."""
+    """Return the rows [low[i], high[i]) of a series, concatenated."""
     items = [Item(a, b, ()) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
     return np.concatenate(series.over(np.copy, items))

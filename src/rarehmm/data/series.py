@@ -1,4 +1,4 @@
-"""Series: the observations, checked once; one or several sequences, in memory or memory-mapped, NaN for missing."""
+"""Series: validated observations in one or several sequences, in memory or on disk, with NaN for missing values."""
 
 import copy
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -19,43 +19,56 @@ from rarehmm.data.tables import sequences, table
 R = TypeVar("R")
 
 STRETCH = 1 << 18  # rows read together
-SAMPLE, PIECES = 1 << 16, 16  # rows by which columns are compared, and in how many pieces
+SAMPLE, PIECES = 1 << 16, 16  # rows from which correlations between columns are estimated, and their pieces
 
 
 class Series:
-    """Observations (T, D) in one or several independent sequences, checked and summarised at the door.
+    """Observations (T, D) in one or several independent sequences, validated and summarised on construction.
 
     Parameters
     ----------
-    y
+    y : array-like, path, or list of either
         An array (T,) or (T, D); a pandas Series or DataFrame, or an xarray DataArray (their index is kept); or a list
-        of such arrays, one for each sequence.  A list of plain lists is a table as in NumPy if they are equally long,
-        else a list of sequences.  NaN marks a missing observation; in several columns a row with a NaN is missing.
+        of such arrays, one per sequence.  A list of plain lists is a table, as in NumPy, if they are equally long, and
+        a list of sequences otherwise.
 
-        Never read into memory as a whole: a ``np.memmap``, an array of Zarr or Dask, what ``open_source`` returns, the
-        path of a file (.npy, .parquet, .zarr), and a list of paths in order of time, which is one sequence.
-    lengths
-        Lengths of the sequences that follow each other in ``y``, if there are several.
-    memory_limit
-        Memory that a fit may use, roughly, in bytes or such as "512MB": a series for which more would be needed is
-        gone over block by block, and drawn blocks of it stand for the rest.
-    executor
-        Who goes over the series: a ``dask.distributed`` client, any executor with ``submit``, or None for threads.
-    watch
-        ``watch(done, total)`` is told how far the first look at the series is.
+        NaN marks a missing value.  How a row of several columns with some of them missing is used depends on the
+        family: ``MultivariateGaussian`` and ``Product`` use the columns that are observed, other families treat the
+        whole row as missing.
+
+        These are never loaded into memory as a whole: a ``np.memmap``, a Zarr or Dask array, the result of
+        ``open_source``, the path of a file (.npy, .parquet, .zarr), and a list of paths in chronological order, which
+        form one sequence.
+    lengths : sequence of int, optional
+        Lengths of the sequences that are concatenated in ``y``; by default ``y`` is a single sequence.
+    memory_limit : int or str
+        Approximate memory that a fit may use, in bytes or as text such as "512MB".  A series that needs more is
+        processed block by block, with a random sample of blocks standing for the rest.
+    executor : optional
+        Where passes over the series run: a ``dask.distributed`` client, any executor with ``submit``, or None for
+        threads.
+    on_progress : callable
+        Called as ``on_progress(done, total)`` while the series is read and validated.
 
     Attributes
     ----------
-    bounds
-        (S + 1,) where sequences begin and end: sequence s is ``[bounds[s], bounds[s + 1])``.
-    index
-        The pandas index of ``y``, the times of its files, or None; for a list of sequences, a list of them.
-    names
-        Names of the columns, or None.
-    summaries
-        One ``Summary`` for each column.
-    n_missing
-        Rows of which every column is missing.
+    bounds : ndarray of int, (S + 1,)
+        Boundaries of the sequences: sequence s is ``[bounds[s], bounds[s + 1])``.
+    index : pandas.Index, list or None
+        The pandas index of ``y``, the times of its files, or None; for a list of sequences, a list of these.
+    names : tuple of str or None
+        Names of the columns.
+    summaries : tuple of Summary
+        Summary statistics, one per column.
+    n_missing : int
+        Number of rows in which every column is missing.
+
+    Raises
+    ------
+    ValueError
+        If a value is infinite, if all are missing, or if shapes or ``lengths`` do not agree.
+    TypeError
+        If ``y`` is not numeric.
 
     Examples
     --------
@@ -75,25 +88,27 @@ class Series:
     ) -> None:
         self.memory_limit, self.executor = check_bytes("memory_limit", memory_limit), executor
         self.on_progress: workers.OnPassProgress = on_progress
-        several = sequences(y)
-        if several is not None and lengths is not None:
-            raise ValueError("y is a list of sequences already; leave lengths out, or pass one array.")
-        tables = [table(part, f"y[{i}]") for i, part in enumerate(several)] if several else [table(y, "y")]
+        parts = sequences(y)
+        if parts is not None and lengths is not None:
+            raise ValueError("y is already a list of sequences; omit lengths, or pass one array.")
+        tables = [table(part, f"y[{i}]") for i, part in enumerate(parts)] if parts else [table(y, "y")]
         widths = [t.values.shape[1] for t in tables]
         for i, width in enumerate(widths):
             if width != widths[0]:
-                raise ValueError(f"y[{i}] has {width} columns and y[0] has {widths[0]}; sequences must have the same.")
+                raise ValueError(
+                    f"y[{i}] has {width} columns and y[0] has {widths[0]}; all sequences must have the same columns."
+                )
         self.parts = tuple(t.values for t in tables)
         self.offsets = np.concatenate([[0], np.cumsum([len(p) for p in self.parts])]).astype(np.int64)
         self.bounds = self.offsets if lengths is None else _bounds(lengths, len(self))
-        self.index = [t.index for t in tables] if several else tables[0].index
+        self.index = [t.index for t in tables] if parts else tables[0].index
         self.names = tables[0].names
-        self._several = several is not None
+        self._is_list = parts is not None
         self._memory: dict[Hashable, Any] = {}
         self.summaries, self.n_missing = self._scan()
         self.on_progress = workers.ignore_progress
         if self.n_missing == len(self):
-            raise ValueError(f"all {len(self)} observations of y are missing (NaN); there is nothing to learn from.")
+            raise ValueError(f"all {len(self)} observations of y are missing (NaN); there is nothing to fit.")
 
     def __len__(self) -> int:
         return int(self.offsets[-1])
@@ -113,41 +128,54 @@ class Series:
 
     @property
     def n_columns(self) -> int:
+        """Number of columns, D."""
         return int(self.parts[0].shape[1])
 
     @property
     def n_sequences(self) -> int:
+        """Number of independent sequences, S."""
         return len(self.bounds) - 1
 
     @property
     def cores(self) -> tuple[IntArray, IntArray]:
-        """First and last (exclusive) rows (S,) of each sequence that count: all of them."""
+        """First and last (exclusive) rows (S,) that count in each sequence: all rows do."""
         return self.bounds[:-1], self.bounds[1:]
 
     @property
     def origins(self) -> IntArray:
-        """Where the sequences (S,) begin."""
+        """First rows (S,) of the sequences."""
         return self.bounds[:-1]
 
     @property
     def weights(self) -> Array:
-        """Of the sequences (S,): one each."""
+        """Weights (S,) of the sequences: 1 each."""
         return np.ones(self.n_sequences)
 
     @property
     def in_memory(self) -> bool:
         """Whether all rows can be read at once without a copy."""
-        one = self.parts[0]
-        if not isinstance(one, np.ndarray):
+        part = self.parts[0]
+        if not isinstance(part, np.ndarray):
             return False
-        plain = one.dtype == np.float64 and one.flags.c_contiguous and one.flags.writeable
-        return len(self.parts) == 1 and plain and not isinstance(one, np.memmap)
+        plain = part.dtype == np.float64 and part.flags.c_contiguous and part.flags.writeable
+        return len(self.parts) == 1 and plain and not isinstance(part, np.memmap)
 
     def read(self, first: int, last: int) -> Array:
-        """Rows [first, last) as doubles (n, D) fit for kernels: a view where the data are that already, else a copy."""
+        """Read rows [first, last).
+
+        Parameters
+        ----------
+        first, last : int
+            The first row, and one past the last.
+
+        Returns
+        -------
+        ndarray of float64, (last - first, D)
+            C-contiguous; a view if the data have this form already, otherwise a copy.
+        """
         i, j = np.searchsorted(self.offsets, first, side="right") - 1, np.searchsorted(self.offsets, last)
-        begins = self.offsets[i:j].tolist()
-        pieces = [part[max(first - at, 0) : last - at] for part, at in zip(self.parts[i:j], begins, strict=True)]
+        starts = self.offsets[i:j].tolist()
+        pieces = [part[max(first - at, 0) : last - at] for part, at in zip(self.parts[i:j], starts, strict=True)]
         return workers.as_rows(pieces)
 
     def over(
@@ -157,51 +185,74 @@ class Series:
         threads: int | None = None,
         run_locally: bool = False,
     ) -> list[R]:
-        """``work(rows, *given)`` for each item, with the rows that it needs; results in order.
+        """Apply a function to stretches of rows in parallel.
 
-        By the workers of the ``executor``, if there is one, or in threads ``here``, where work may write to arrays that
-        it is given.
+        Parameters
+        ----------
+        work : callable
+            Called as ``work(rows, *item.given)`` for each item.
+        items : sequence of Item
+            Ranges of rows, with further arguments.
+        threads : int, optional
+            Number of threads; None for all cores.
+        run_locally : bool
+            Use threads of this process even if there is an ``executor``; ``work`` may then write to its arguments.
+
+        Returns
+        -------
+        list
+            The results, in the order of ``items``.
         """
         if self.executor is not None and not run_locally:
             return workers.on_workers(self.executor, self.parts, self.offsets, work, items, self.on_progress)
         return workers.in_threads(self.read, work, items, threads, self.on_progress)
 
     def lengths_within(self, first: int, last: int) -> IntArray:
-        """How many of the rows [first, last) are in each sequence that they touch."""
+        """Return how many of the rows [first, last) lie in each sequence that they overlap."""
         joins = self.bounds[(self.bounds > first) & (self.bounds < last)]
         return np.diff(joins, prepend=first, append=last)
 
     def part(self, first: int, last: int) -> "Series":
-        """The rows [first, last), read now, as a series of their own without an index; they are checked already, and
-        summaries remain those of the whole."""
-        one = copy.copy(self)
-        one.executor, one.on_progress, one._memory = None, workers.ignore_progress, {}
-        one.parts, one.offsets = (self.read(first, last),), np.array([0, last - first])
-        one.bounds = np.append(0, np.cumsum(self.lengths_within(first, last)))
-        one.index, one._several = None, False
-        return one
+        """Load rows [first, last) as a series of its own.
+
+        The result has no index, is not validated again, and keeps the summaries of the whole series.
+        """
+        part = copy.copy(self)
+        part.executor, part.on_progress, part._memory = None, workers.ignore_progress, {}
+        part.parts, part.offsets = (self.read(first, last),), np.array([0, last - first])
+        part.bounds = np.append(0, np.cumsum(self.lengths_within(first, last)))
+        part.index, part._is_list = None, False
+        return part
 
     def place(self, row: int, column: int | None = None) -> str:
-        """How an error names an observation: ``y[17]``, ``y[3][17, 0]``, with its time and its file, if any."""
+        """Describe where an observation is, for error messages: ``y[17]``, ``y[3][17, 0]``, with its time and file."""
         part, local, index = self._within(row)
         inside = f"{local}" if column is None or self.n_columns == 1 else f"{local}, {column}"
         more = [] if index is None else [f"at {index[local]}"]
         if isinstance(stored := self.parts[part], Source):
             more.append(stored.where(local))
-        return (f"y[{part}][{inside}]" if self._several else f"y[{inside}]") + (f" ({'; '.join(more)})" if more else "")
+        return (f"y[{part}][{inside}]" if self._is_list else f"y[{inside}]") + (f" ({'; '.join(more)})" if more else "")
 
     def stamp(self, row: int) -> Any:
-        """The label of a row in the index of the data; without one, its number (within its part, of a list)."""
+        """Return the index label of a row; without an index, its number (within its part, for a list of sequences)."""
         _, local, index = self._within(row)
         return local if index is None else index[local]
 
     def _within(self, row: int) -> tuple[int, int, Any]:
-        """The part that a row belongs to, its number there, and the index of that part."""
+        """Return the part that a row belongs to, its number within that part, and the index of that part."""
         part = int(np.searchsorted(self.offsets, row, side="right")) - 1
-        return part, int(row - self.offsets[part]), self.index[part] if self._several else self.index
+        return part, int(row - self.offsets[part]), self.index[part] if self._is_list else self.index
 
     def check(self, domains: tuple[Domain, ...], who: str) -> None:
-        """Refuse a series that does not fit the columns of a family; remembered, so that it costs one look."""
+        """Raise ValueError unless the columns lie in the domains of a family; cached, so that it costs one pass.
+
+        Parameters
+        ----------
+        domains : tuple of Domain
+            What each column may hold.
+        who : str
+            Name of the family, for the error message.
+        """
         if len(domains) != self.n_columns:
             raise ValueError(
                 f"y has {self.n_columns} columns and {who} takes {len(domains)}. Select columns with y[:, i]; "
@@ -211,7 +262,7 @@ class Series:
             self.remember(domains, lambda: self._check_values(domains, who))
 
     def _check_values(self, domains: tuple[Domain, ...], who: str) -> None:
-        for first, bad in zip(range(0, len(self), STRETCH), self.map(_Fit(domains)), strict=True):
+        for first, bad in zip(range(0, len(self), STRETCH), self.map(_FirstInvalid(domains)), strict=True):
             if bad is not None:
                 row, column, value = bad
                 raise ValueError(
@@ -220,19 +271,19 @@ class Series:
                 )
 
     def remember(self, key: Hashable, compute: Callable[[], R]) -> R:
-        """What ``compute`` returned the first time it was asked for under this key."""
+        """Return ``compute()``, cached under ``key`` for the lifetime of the series."""
         if key not in self._memory:
             self._memory[key] = compute()
         value: R = self._memory[key]
         return value
 
     def strides(self) -> Iterator[tuple[int, Array]]:
-        """All rows, a stretch at a time: (number of the first, rows)."""
+        """Iterate over all rows in stretches of bounded size: (number of the first row, rows)."""
         for first in range(0, len(self), STRETCH):
             yield first, self.read(first, min(first + STRETCH, len(self)))
 
     def _scan(self) -> tuple[tuple[Summary, ...], int]:
-        """One look at everything: refuse infinities, count what is missing, summarise the columns."""
+        """Make one pass over all rows: reject infinities, count missing rows, summarise the columns."""
         totals, missing = [Totals() for _ in range(self.n_columns)], 0
         items = []
         for first in range(0, len(self), STRETCH):
@@ -251,7 +302,7 @@ class Series:
         return (self._together(summaries) if self.n_columns > 1 else summaries), missing
 
     def _together(self, summaries: tuple[Summary, ...]) -> tuple[Summary, ...]:
-        """Summaries that know of each other, by some rows."""
+        """Add to the summaries the covariance of successive differences, estimated from a sample of rows."""
         T, steps = len(self), []
         size = T if T <= SAMPLE else SAMPLE // PIECES
         for low in np.unique(np.linspace(0, T - size, PIECES).astype(int)).tolist():
@@ -266,7 +317,7 @@ class Series:
 
     @contextmanager
     def reporting(self, on_progress: workers.OnPassProgress) -> Iterator[None]:
-        """``watch(done, total)`` is told of each pass over the series."""
+        """Call ``on_progress(done, total)`` during each pass over the series inside the ``with`` block."""
         self.on_progress, before = on_progress, self.on_progress
         try:
             yield
@@ -274,21 +325,21 @@ class Series:
             self.on_progress = before
 
     def map(self, work: Callable[[Array], R]) -> list[R]:
-        """``work(rows)`` for stretches of STRETCH rows."""
+        """Return ``work(rows)`` for each stretch of rows, in order."""
         T = len(self)
         return self.over(work, [workers.Item(low, min(low + STRETCH, T), ()) for low in range(0, T, STRETCH)])
 
 
 def in_memory(series: Series) -> Series:
-    """A series whose rows can be read at once without a copy: itself, or its rows."""
+    """Return a series whose rows can be read at once without a copy: the given one, or a loaded copy."""
     if series.in_memory:
         return series
     return Series(series.read(0, len(series)), np.diff(series.bounds), memory_limit=series.memory_limit)
 
 
 @dataclass(frozen=True)
-class _Fit:
-    """Where, in a stretch, a value is that the columns of a family cannot have, if any."""
+class _FirstInvalid:
+    """Find the first value in a stretch that lies outside the domain of its column; None if all are valid."""
 
     domains: tuple[Domain, ...]
 
@@ -308,7 +359,7 @@ def _bounds(lengths: Sequence[int] | IntArray, T: int) -> IntArray:
     except ValueError:
         sizes = np.empty((0, 0))
     if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or len(sizes) == 0:
-        raise ValueError(f"lengths is {lengths!r}; it must be a list of whole numbers, one for each sequence.")
+        raise ValueError(f"lengths is {lengths!r}; it must be a list of whole numbers, one per sequence.")
     if (sizes <= 0).any():
         i = int(np.argmax(sizes <= 0))
         raise ValueError(f"lengths[{i}] is {sizes[i]}; each sequence needs at least one observation.")

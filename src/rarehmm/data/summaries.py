@@ -1,4 +1,4 @@
-"""Columns in a few numbers, gathered in one look at all rows."""
+"""Summary statistics of the columns of a series, computed in a single pass over all rows."""
 
 import math
 from typing import NamedTuple
@@ -11,12 +11,15 @@ from rarehmm.data.domains import REALS, Domain
 LARGEST = 1e150  # squares must not overflow
 
 
-LOOK = 1 << 15  # rows looked at together while checking: what is made of them stays in the cache of a core
+LOOK = 1 << 15  # rows checked at a time, so that temporaries stay in a core's cache
 
 
 class Summary(NamedTuple):
-    """One column in six numbers; ``roughness`` is half the mean square of successive differences.  Of several columns
-    also the number of this one, and ``noise``, half the mean products of its differences with those of each column."""
+    """Summary statistics of one column.
+
+    ``roughness`` is half the mean square of successive differences.  With several columns, ``column`` is the number of
+    this one and ``noise`` half the mean product of its successive differences with those of each column.
+    """
 
     size: int
     mean: float
@@ -28,14 +31,17 @@ class Summary(NamedTuple):
     noise: tuple[float, ...] = ()
 
     def scaled(self, domain: Domain = REALS) -> "Summary":
-        """The same, unless it is of a column that never changes or is never there: that has no scale, and is given the
-        one of its value, or 1; and from the edge of the domain a little is missing, as if one more were seen inside."""
+        """Return a summary with a positive scale, also for a column that is constant or missing throughout.
+
+        Such a column takes the magnitude of its value as its scale, or 1.  A constant at the edge of the domain is
+        moved inside by adding one typical observation to its mean.
+        """
         if self.low < self.high:
             return self
         ends = domain.low, domain.high
-        usual = 0.0 if domain.low == -math.inf else domain.low + min(1.0, (domain.high - domain.low) / 2)
-        value = self.mean if self.size else usual
-        mean = (self.size * value + usual) / (self.size + 1) if value in ends else value
+        typical = 0.0 if domain.low == -math.inf else domain.low + min(1.0, (domain.high - domain.low) / 2)
+        value = self.mean if self.size else typical
+        mean = (self.size * value + typical) / (self.size + 1) if value in ends else value
         scale = abs(value) or 1.0
         noise = tuple(scale**2 if i == self.column else 0.0 for i in range(len(self.noise)))
         low = value - scale if domain.low == -math.inf else value / 2
@@ -43,33 +49,36 @@ class Summary(NamedTuple):
 
 
 class Totals:
-    """Running mean and variance of a column, merged stretch by stretch (Chan, Golub and LeVeque)."""
+    """Running mean and variance of a column, updated one stretch at a time (Chan, Golub and LeVeque)."""
 
     def __init__(self) -> None:
         self.count, self.mean, self.square, self.low, self.high = 0, 0.0, 0.0, np.inf, -np.inf
         self.steps, self.rough = 0, 0.0
 
     def add(self, y: Array, lead: int, gone: BoolArray | None, joins: IntArray) -> None:
-        """A stretch (n,) after ``lead`` rows, what of it is missing (None: nothing), and the rows into which no step
-        leads."""
+        """Add a stretch (n,) of which the first ``lead`` rows were counted before.
+
+        ``gone`` marks missing rows (None: none are); ``joins`` are the rows that start a sequence, whose difference
+        from the row before does not count.
+        """
         steps = np.diff(y)
         steps[joins[joins > 0] - 1] = np.nan
         self.steps += len(steps)
-        rough = np.square(steps, out=steps).sum()  # a dot product's threads would wait for each other on a busy machine
+        rough = np.square(steps, out=steps).sum()  # not a dot product: BLAS threads would contend on a busy machine
         if np.isnan(rough):
-            none = np.isnan(steps)
-            self.steps -= int(np.count_nonzero(none))
-            rough = steps[~none].sum()
+            undefined = np.isnan(steps)
+            self.steps -= int(np.count_nonzero(undefined))
+            rough = steps[~undefined].sum()
         self.rough += float(rough)
         y = y[lead:] if gone is None else y[lead:][~gone[lead:]]
         if len(y) == 0:
             return
         mean = float(y.mean())
-        apart = y - mean
-        self._join(len(y), mean, float(np.square(apart, out=apart).sum()), float(y.min()), float(y.max()))
+        deviation = y - mean
+        self._join(len(y), mean, float(np.square(deviation, out=deviation).sum()), float(y.min()), float(y.max()))
 
     def merge(self, other: "Totals") -> None:
-        """What comes after."""
+        """Add the totals of the stretch that follows."""
         self.steps, self.rough = self.steps + other.steps, self.rough + other.rough
         if other.count:
             self._join(other.count, other.mean, other.square, other.low, other.high)
@@ -87,21 +96,22 @@ class Totals:
 
 
 def scan_rows(rows: Array, lead: int, joins: IntArray) -> tuple[tuple[int, int, float] | None, int, list[Totals]]:
-    """A look at a stretch: the first value that is too large or infinite, if any, with its row and column; how many
-    rows are missing; and totals of the columns.
+    """Check and summarise one stretch of rows.
 
-    ``lead``: rows that belong to the stretch before; ``joins``: rows with which sequences begin.
+    Returns the row, column and value of the first entry that is infinite or too large (None: there is none), the number
+    of missing rows, and the totals of each column.  The first ``lead`` rows belong to the stretch before; ``joins`` are
+    the rows that start a sequence.
     """
     totals, missing = [Totals() for _ in range(rows.shape[1])], 0
     for low in range(lead, len(rows), LOOK):
         before = min(low, 1)
         y = np.ascontiguousarray(rows[low - before : low + LOOK].T)  # (D, n)
-        if max(-np.fmin.reduce(y, axis=None), np.fmax.reduce(y, axis=None)) > LARGEST:  # NaN is left out
+        if max(-np.fmin.reduce(y, axis=None), np.fmax.reduce(y, axis=None)) > LARGEST:  # ignores NaN
             row, column = np.argwhere(np.abs(rows) > LARGEST)[0]
             return (int(row) - lead, int(column), float(rows[row, column])), 0, []
         gone = np.isnan(y) if np.isnan(y.sum()) else None
         missing += 0 if gone is None else int(np.count_nonzero(gone[:, before:].all(0)))
-        mine = joins[slice(*np.searchsorted(joins, [low - before, low + LOOK]))] - (low - before)
+        joins_here = joins[slice(*np.searchsorted(joins, [low - before, low + LOOK]))] - (low - before)
         for i, total in enumerate(totals):
-            total.add(y[i], before, None if gone is None else gone[i], mine)
+            total.add(y[i], before, None if gone is None else gone[i], joins_here)
     return None, missing, totals

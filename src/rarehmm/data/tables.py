@@ -1,5 +1,4 @@
-"""What a series is given as: arrays, data frames, labelled arrays, files.  Their kind and shape are checked, and they
-become tables (n, D) of numbers; nothing is copied that need not be."""
+"""Coerce arrays, data frames, labelled arrays and file names to numeric tables (n, D), copying only if necessary."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from rarehmm.data.sources.table import Source
 
 
 class Table(NamedTuple):
-    """One array at the door."""
+    """One sequence as a table, with its index and its column names."""
 
     values: npt.NDArray[Any] | Source  # (n, D), any real number type, not copied
     index: Any
@@ -23,7 +22,7 @@ class Table(NamedTuple):
 
 
 def sequences(y: Any) -> list[Any] | None:
-    """The parts of a list of sequences; None for anything else, such as a list of numbers or a rectangular table."""
+    """Return the parts of a list of sequences; None for anything else, such as a list of numbers or a table."""
     if not isinstance(y, list | tuple) or not y:
         return None
     if any(hasattr(part, "shape") and np.ndim(part) > 0 for part in y):
@@ -35,7 +34,7 @@ def sequences(y: Any) -> list[Any] | None:
 
 
 def table(y: Any, name: str) -> Table:
-    """Check the kind and the shape of one array; nothing is copied that need not be."""
+    """Coerce one array to a ``Table`` after checking its dtype and shape, without copying where possible."""
     index, names = None, None
     if package(y) == "xarray" and not hasattr(y, "data_vars"):
         y, index, names = of_labelled(y, name)
@@ -48,8 +47,10 @@ def table(y: Any, name: str) -> Table:
     elif hasattr(y, "to_numpy"):
         y = y.to_numpy()
     if isinstance(y, str | Path):
-        known = ", ".join(LAZY)
-        raise TypeError(f"{name} is the name {str(y)!r}; files {known} are read as they are, others with pandas first.")
+        types = ", ".join(LAZY)
+        raise TypeError(
+            f"{name} is the path {str(y)!r}; {types} files can be passed as paths, read others with pandas."
+        )
     if isinstance(y, bytes | dict | set) or y is None:
         raise TypeError(f"{name} is a {type(y).__name__}; pass an array of numbers (T,) or (T, D).")
     if isinstance(y, np.ma.MaskedArray):
@@ -65,25 +66,25 @@ def table(y: Any, name: str) -> Table:
 
 
 def source_of(y: Any, name: str) -> Source | None:
-    """What stays where it is stored; None for what is in memory, or a memory map whose file is not known."""
+    """Return a lazy source for data out of memory; None for data in memory, or a memory map without a known file."""
     if isinstance(y, Source):
         return y
     if isinstance(y, np.memmap):
         check_kind(y, name)
         return Mapped.of(y.reshape(check_shape(y.shape, name)))
-    several = isinstance(y, list | tuple) and len(y) > 0 and all(map(is_path, y))
-    if several or is_path(y) or package(y) in ("dask", "xarray", "zarr"):
+    paths = isinstance(y, list | tuple) and len(y) > 0 and all(map(is_path, y))
+    if paths or is_path(y) or package(y) in ("dask", "xarray", "zarr"):
         return open_source(y, name=name)
     return None
 
 
 def pandas_values(y: Any, name: str) -> npt.NDArray[Any]:
-    """Values of a Series or DataFrame as one array; nullable types become doubles with NaN."""
+    """Return the values of a pandas Series or DataFrame as one array; nullable dtypes become float64 with NaN."""
     kinds = list(y.dtypes.items()) if hasattr(y, "columns") else [(None, y.dtype)]
     for column, kind in kinds:
         if getattr(kind, "kind", "O") not in "fiub":
             where = name if column is None else f"{name}[{column!r}]"
-            raise TypeError(f"{where} has dtype {kind}; numbers are needed. Select columns, or use pd.to_numeric.")
+            raise TypeError(f"{where} has dtype {kind}; it must be numeric. Select columns, or use pd.to_numeric.")
     if all(isinstance(kind, np.dtype) for _, kind in kinds):
         return np.asarray(y.to_numpy())
     return np.asarray(y.to_numpy(dtype=np.float64, na_value=np.nan))
@@ -97,8 +98,8 @@ def check_kind(values: npt.NDArray[Any], name: str) -> None:
         raise TypeError(
             f"{name} is complex ({values.dtype}); pass real numbers, such as np.abs({name}) or two columns."
         )
-    odd = next((v for v in values.flat if not isinstance(v, int | float)), None)
+    example = next((v for v in values.flat if not isinstance(v, int | float)), None)
     raise TypeError(
-        f"{name} has dtype {values.dtype}: entries such as {odd!r} are not numbers. "
+        f"{name} has dtype {values.dtype}: entries such as {example!r} are not numbers. "
         "Convert with astype(float); None becomes NaN, which marks a gap."
     )

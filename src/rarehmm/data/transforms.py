@@ -1,4 +1,4 @@
-"""What is done to a series before it is modelled: logarithms, and taking a slow baseline away."""
+"""Transforms applied to a series before it is modelled: the logarithm, and subtraction of a slow baseline."""
 
 import numpy as np
 from scipy.interpolate import LSQUnivariateSpline
@@ -8,17 +8,15 @@ from rarehmm.data.sources.table import Source
 
 
 def logarithm(y: Array) -> Array:
-    """Natural logarithm of positive numbers (T,); NaN stays."""
+    """Return the natural logarithm of positive numbers (T,); NaN stays NaN."""
     if (y <= 0).any():
         row = int(np.argmax(y <= 0))
-        raise ValueError(
-            f"the observation in row {row + 1} is {y[row]:g}, which has no logarithm; it must be positive."
-        )
+        raise ValueError(f"the observation in row {row + 1} is {y[row]:g}; it must be positive to take its logarithm.")
     return np.log(y)
 
 
 class Logarithm(Source):
-    """Natural logarithm of a source of positive numbers, taken while it is read; NaN stays."""
+    """Source whose values are the natural logarithms of another source, taken as rows are read; NaN stays NaN."""
 
     def __init__(self, source: Source) -> None:
         self.source, self.shape, self.dtype = source, source.shape, np.dtype(np.float64)
@@ -29,7 +27,7 @@ class Logarithm(Source):
         if (y <= 0).any():
             row, column = np.argwhere(y <= 0)[0]
             raise ValueError(
-                f"{self.where(first + int(row))} is {y[row, column]:g}, which has no logarithm; it must be positive."
+                f"{self.where(first + int(row))} is {y[row, column]:g}; it must be positive to take its logarithm."
             )
         return np.asarray(np.log(y))
 
@@ -38,22 +36,20 @@ class Logarithm(Source):
 
 
 def detrended(y: Array, knots: int) -> Array:
-    """``y`` (T,) less a quadratic spline with so many evenly spaced knots."""
+    """Subtract from ``y`` (T,) a least-squares quadratic spline with ``knots`` evenly spaced knots."""
     if not 1 <= knots < len(y):
-        raise ValueError(
-            f"a spline with {knots} knots is asked for; from 1 to fewer than the {len(y)} rows are possible."
-        )
+        raise ValueError(f"knots is {knots}; it must be at least 1 and less than the number of rows, {len(y)}.")
     return y - baseline(y, np.linspace(1, len(y), knots + 2)[1:-1])
 
 
 def baseline(y: Array, knots: Array) -> Array:
-    """Least-squares spline of degree 2 through ``y`` (T,) over positions 1, ..., T; NaN is left out of the fit.
+    """Return the least-squares quadratic spline through ``y`` (T,) at positions 1, ..., T, ignoring NaN.
 
-    Only knots inside the observations, with an observation between each and the one before, are used: without that
-    the fit is not unique (Schoenberg and Whitney).
+    Only knots within the range of the observations, with an observation between each and the one before, are used:
+    otherwise the fit is not unique (Schoenberg and Whitney).
     """
-    seen = np.flatnonzero(~np.isnan(y))
-    x = seen + 1.0
+    observed = np.flatnonzero(~np.isnan(y))
+    x = observed + 1.0
     kept: list[float] = []
     below = 0  # observations up to the last knot kept
     for knot in np.unique(knots):
@@ -65,5 +61,5 @@ def baseline(y: Array, knots: Array) -> Array:
             f"y has {len(x)} observations and a quadratic spline with {len(kept)} knots has {len(kept) + 3} "
             "coefficients; pass fewer knots."
         )
-    fit = LSQUnivariateSpline(x, y[seen], kept, k=2, ext="const")
+    fit = LSQUnivariateSpline(x, y[observed], kept, k=2, ext="const")
     return np.asarray(fit(np.arange(1.0, len(y) + 1)))

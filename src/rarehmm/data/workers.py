@@ -1,9 +1,9 @@
-"""Who does the work on stretches of a series: threads here, or other processes and machines.
+"""Parallel work on stretches of a series: in threads of this process, or on the workers of an executor.
 
-The others are those of a Dask client, or of any executor with ``submit``.  Work goes where the rows are, and only what
-is made of them comes back: rows of a Dask array are sliced in its graph, so that the scheduler works where a chunk is
-and moves no more than halos; files are read by whoever works on them; rows in memory are sent.  A task that is lost
-with its worker is done again by another one.  Results are the same, and in the same order, whoever does the work.
+The executor is a Dask client, or anything with ``submit``.  Work goes to the rows, and only its results come back: Dask
+arrays are sliced within their graph, so that the scheduler runs a task where its chunk is and moves no more than halos;
+files are read by the worker that needs them; rows in memory are sent.  A task lost with its worker is run again on
+another one.  Results, and their order, do not depend on where the work is done.
 """
 
 import functools
@@ -19,18 +19,18 @@ import numpy.typing as npt
 from rarehmm.data.sources.lazy import Dask
 from rarehmm.data.sources.table import Source
 
-SPAN = 1 << 22  # rows of a task, roughly
+SPAN = 1 << 22  # approximate number of rows per task
 
 OnPassProgress = Callable[[int, int], None]
 Read = Callable[[int, int], npt.NDArray[np.float64]]
 
 
 def ignore_progress(done: int, total: int) -> None:
-    """Is told of progress."""
+    """Ignore progress."""
 
 
 class Item(NamedTuple):
-    """A piece of work: rows [first, last), and what else it needs."""
+    """A unit of work: rows [first, last), and further arguments."""
 
     first: int
     last: int
@@ -38,14 +38,14 @@ class Item(NamedTuple):
 
 
 def as_rows(pieces: list[Any]) -> npt.NDArray[np.float64]:
-    """Stretches of rows as doubles (n, D) fit for kernels: a view where one is that already, else a copy."""
+    """Concatenate stretches into a float64 array (n, D) that kernels accept; a view if no conversion is needed."""
     joined = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
     return np.require(joined, np.float64, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
 
 
 # ---------------------------------------------------------------- threads
 class _Thread(threading.local):
-    """What each thread knows of itself: whether it works on an item."""
+    """Thread-local flag: whether the current thread is working on an item."""
 
     busy = False
 
@@ -60,15 +60,12 @@ def in_threads(
     threads: int | None = None,
     on_progress: OnPassProgress = ignore_progress,
 ) -> list[Any]:
-    """``work(read(first, last), *given)`` for each item; results in order.
+    """Return ``work(read(first, last), *given)`` for each item, in order, computed in threads.
 
-    Work may itself ask for threads: it gets the one that it is in, for those of the pool may all be waiting.
+    A nested call runs in the calling thread alone: the threads of the pool may all be waiting for it.
     """
     results: list[Any] = [None] * len(items)
-    waiting, done = (
-        iter(range(len(items))),
-        iter(range(1, len(items) + 1)),
-    )  # shared by the threads, each takes the next
+    waiting, done = iter(range(len(items))), iter(range(1, len(items) + 1))  # shared: each thread takes the next
 
     def drain() -> None:
         _thread.busy, before = True, _thread.busy
@@ -80,34 +77,34 @@ def in_threads(
             _thread.busy = before
 
     helpers = 0 if _thread.busy else min(threads or available_threads(), len(items)) - 1
-    others = [pool(helpers, os.getpid()).submit(drain) for _ in range(helpers)]
+    futures = [pool(helpers, os.getpid()).submit(drain) for _ in range(helpers)]
     try:
         drain()
     finally:
-        wait(others)
-    for other in others:
-        other.result()
+        wait(futures)
+    for future in futures:
+        future.result()
     return results
 
 
 @functools.cache
 def pool(workers: int, _process: int) -> ThreadPoolExecutor:
-    """Threads that wait for the next pass: to start them anew would cost a tenth of one.  A fork needs its own."""
+    """Return a persistent thread pool: starting threads anew would cost a tenth of a pass.  A fork needs its own."""
     return ThreadPoolExecutor(workers, thread_name_prefix="rarehmm")
 
 
 def available_threads() -> int:
-    """The cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # ---------------------------------------------------------------- other processes and machines
 class Piece(NamedTuple):
-    """Rows [low, high) of a table: an array of them, or a source of which ``low`` - ``begin`` is the first row."""
+    """Rows [low, high) of a table, as an array or a source whose first row is row ``origin`` of the table."""
 
     low: int
     high: int
-    begin: int
+    origin: int
     rows: Any
 
 
@@ -119,27 +116,27 @@ def on_workers(
     items: Sequence[Item],
     on_progress: OnPassProgress,
 ) -> list[Any]:
-    """``work(rows, *given)`` for each item, in spans of them; results in order."""
+    """Return ``work(rows, *given)`` for each item, in order, computed by the workers of an executor."""
     futures = []
-    for span in gathered(items):
+    for span in group_into_spans(items):
         first, last = min(i.first for i in span), max(i.last for i in span)
         pieces = pieces_of(parts, offsets, first, last, is_dask(executor))
-        todo = functools.partial(over_span, [(p.low, p.high, p.begin) for p in pieces], work, span)
-        futures.append(submit(executor, todo, [p.rows for p in pieces]))
+        task = functools.partial(work_on_span, [(p.low, p.high, p.origin) for p in pieces], work, span)
+        futures.append(submit(executor, task, [p.rows for p in pieces]))
     results: list[Any] = []
     try:
         for future in futures:
             results += future.result()
             on_progress(len(results), len(items))
-    except BaseException:  # also Ctrl-C: the rest is not wanted any more
+    except BaseException:  # including Ctrl-C: the remaining tasks are no longer needed
         for future in futures:
             future.cancel()
         raise
     return results
 
 
-def gathered(items: Sequence[Item]) -> list[list[Item]]:
-    """Items in runs that cover about SPAN rows."""
+def group_into_spans(items: Sequence[Item]) -> list[list[Item]]:
+    """Group consecutive items so that each group covers about SPAN rows."""
     spans: list[list[Item]] = []
     for item in items:
         if not spans or item.last - spans[-1][0].first > SPAN:
@@ -149,7 +146,7 @@ def gathered(items: Sequence[Item]) -> list[list[Item]]:
 
 
 def pieces_of(parts: Sequence[Any], offsets: Any, first: int, last: int, dask: bool) -> list[Piece]:
-    """What is sent so that rows [first, last) can be read."""
+    """Return the pieces that a worker needs in order to read rows [first, last)."""
     out = []
     for part, low, high in zip(parts, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
         a, b = max(first, low), min(last, high)
@@ -164,31 +161,31 @@ def pieces_of(parts: Sequence[Any], offsets: Any, first: int, last: int, dask: b
     return out
 
 
-def over_span(where: list[tuple[int, int, int]], work: Callable[..., Any], span: list[Item], rows: list[Any]) -> Any:
-    """The work on a span, done where it was sent."""
-    pieces = [Piece(*place, one) for place, one in zip(where, rows, strict=True)]
+def work_on_span(where: list[tuple[int, int, int]], work: Callable[..., Any], span: list[Item], rows: list[Any]) -> Any:
+    """Run ``work`` on the items of a span; this function runs on the worker."""
+    pieces = [Piece(*place, part) for place, part in zip(where, rows, strict=True)]
 
     def read(first: int, last: int) -> npt.NDArray[np.float64]:
         touched = [p for p in pieces if p.low < last and p.high > first]
-        return as_rows([p.rows[max(first, p.low) - p.begin : min(last, p.high) - p.begin] for p in touched])
+        return as_rows([p.rows[max(first, p.low) - p.origin : min(last, p.high) - p.origin] for p in touched])
 
     return in_threads(read, work, span, 1)
 
 
-def submit(executor: Any, todo: Callable[..., Any], *args: Any) -> "Future[Any]":
-    """``todo(*args)`` somewhere else; of a Dask client, collections among the arguments become arrays there."""
+def submit(executor: Any, task: Callable[..., Any], *args: Any) -> "Future[Any]":
+    """Submit ``task(*args)`` to an executor; with a Dask client, Dask collections in ``args`` arrive as arrays."""
     if not is_dask(executor):
-        future: Future[Any] = executor.submit(todo, *args)
+        future: Future[Any] = executor.submit(task, *args)
         return future
     from dask.delayed import delayed
 
-    sent: Future[Any] = executor.compute(delayed(todo, pure=False, traverse=False)(*args))
-    return sent
+    computed: Future[Any] = executor.compute(delayed(task, pure=False, traverse=False)(*args))
+    return computed
 
 
-def share(executor: Any, what: Any) -> Any:
-    """Something that several tasks need, sent once where that can be done."""
-    return executor.scatter(what, hash=False) if is_dask(executor) else what
+def share(executor: Any, value: Any) -> Any:
+    """Send a value that several tasks need to the workers of a Dask client once; other executors get it as it is."""
+    return executor.scatter(value, hash=False) if is_dask(executor) else value
 
 
 def is_dask(executor: Any) -> bool:

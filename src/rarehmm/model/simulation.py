@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.common.checks import check_generator, check_whole
-from rarehmm.common.writing import written_npy
+from rarehmm.common.writing import npy_writer
 from rarehmm.data.summaries import LARGEST
 from rarehmm.engine.contracts.family import columns
 from rarehmm.engine.kernels.sequential import draw_path
@@ -48,7 +48,7 @@ def simulate_file(
 ) -> npt.NDArray[np.float64]:
     """The same observations, (T,) or (T, D), to a .npy file, however many; returned as a memory map of it."""
     D = columns(model.family)
-    with written_npy(Path(path), np.float64, (size,) if D == 1 else (size, D)) as write:
+    with npy_writer(Path(path), np.float64, (size,) if D == 1 else (size, D)) as write:
         for rows, _ in simulated(rng, model, parameters, size):
             write(rows)
     return np.lib.format.open_memmap(path, "r")

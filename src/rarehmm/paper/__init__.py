@@ -1,8 +1,8 @@
 """The paper's tables and figures, one file each (Ou, Young, Sen and Dunson, *Targeted stochastic gradient MCMC for HMMs
 with rare latent states*).
 
-An experiment is a module here with a ``TITLE``, how long it takes (``MINUTES``, on 2 cores), the name of the folder of
-data that it needs (``DATA``, or None), and ``reproduce(settings)``, which returns an ``Outcome``.
+An experiment is a module in this package with a ``TITLE``, its duration (``MINUTES``, on 2 cores), the name of the data
+folder that it needs (``DATA``, or None), and a function ``reproduce(settings)`` that returns an ``Outcome``.
 """
 
 import importlib
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Settings(NamedTuple):
-    """How to run an experiment: ``quick`` for a small version, the folder of real ``data``, ``watch(done, total)``."""
+    """How to run an experiment: ``quick`` for a small version, the ``data`` folder, ``on_progress(done, total)``."""
 
     quick: bool
     data: Path
@@ -36,8 +36,11 @@ class Table(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What an experiment found: tables with the paper's numbers beside ours, remarks on where and why they differ, a
-    figure, and everything in numbers for a JSON file."""
+    """Results of an experiment.
+
+    Tables with the paper's numbers next to ours, remarks on where and why they differ, a figure, and all numbers for a
+    JSON file.
+    """
 
     tables: list[Table]
     remarks: list[str]
@@ -46,14 +49,14 @@ class Outcome(NamedTuple):
 
 
 def experiments() -> dict[str, ModuleType]:
-    """The experiments of this folder by name: ``{"single": <module>, "two-rare": ...}``."""
+    """Return the experiments of this package by name: ``{"single": <module>, "two-rare": ...}``."""
     names = [file.name for file in pkgutil.iter_modules(__path__)]
     modules = {name.replace("_", "-"): importlib.import_module(f"{__name__}.{name}") for name in names}
     return {name: module for name, module in modules.items() if hasattr(module, "reproduce")}
 
 
 def write(name: str, title: str, outcome: Outcome, folder: Path, quick: bool) -> list[Path]:
-    """``folder/name.md``, ``.json`` and ``.png``."""
+    """Write ``folder/name.md``, ``.json`` and ``.png``, and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.{kind}" for kind in ("md", "json", "png")]
     paths[0].write_text(markdown(name, title, outcome, quick), encoding="utf-8")
@@ -64,12 +67,12 @@ def write(name: str, title: str, outcome: Outcome, folder: Path, quick: bool) ->
 
 
 def markdown(name: str, title: str, outcome: Outcome, quick: bool) -> str:
-    """The page of an experiment."""
+    """Return the Markdown page of an experiment."""
     parts = [f"# {title}\n"]
     if quick:
-        parts.append("A quick run, smaller than the paper's: its numbers show that it works, not what it finds.\n")
+        parts.append("A quick run, smaller than the paper's: its numbers show that it works, and are not results.\n")
     for table in outcome.tables:
-        lines = [" | ".join(_shown(cell) for cell in row) for row in table.rows]
+        lines = [" | ".join(_format(cell) for cell in row) for row in table.rows]
         head = f"| {' | '.join(table.header)} |\n|{'---|' * len(table.header)}\n"
         parts.append(f"{table.caption}\n\n{head}" + "".join(f"| {line} |\n" for line in lines))
     parts.append("".join(f"- {remark}\n" for remark in outcome.remarks))
@@ -77,7 +80,7 @@ def markdown(name: str, title: str, outcome: Outcome, quick: bool) -> str:
     return "\n".join(parts)
 
 
-def _shown(cell: Any) -> str:
+def _format(cell: Any) -> str:
     if not isinstance(cell, float | np.floating):
         return str(cell)
     value = float(cell)
@@ -85,9 +88,9 @@ def _shown(cell: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's arrays and numbers as JSON's."""
+    """Convert NumPy arrays and scalars to what JSON can store."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, np.generic):
         return value.item()
-    raise TypeError(f"{type(value).__name__} has no place in a JSON file")
+    raise TypeError(f"{type(value).__name__} cannot be stored in a JSON file")

@@ -1,4 +1,4 @@
-"""What the experiments share: the paper's models, designs, starts and chains.
+"""Shared by the experiments: the paper's models, designs, initial values and chains.
 
 Step sizes: the paper's epsilon is that of its reference code, which moves by ``epsilon g + sqrt(2 epsilon) xi``; here a
 step h moves by ``(h / 2) g + sqrt(h) xi``, so that h = 2 epsilon.
@@ -41,13 +41,13 @@ COLOUR = {"targeted": COLOURS[0], "printed": COLOURS[1], "uniform": COLOURS[2]}
 
 
 def paper_model(K: int) -> Model:
-    """Gaussian emissions, the paper's priors, and its coordinates: variances as they are, expanded means."""
+    """Return the paper's model: Gaussian emissions, its priors, untransformed variances and expanded means."""
     family = Gaussian()
     return Model(family, K, paper_priors(family), coordinates=ExpandedMean(), logs=False)
 
 
 class Data(NamedTuple):
-    """A series to learn from and one to test on, with the states of the latter."""
+    """A training series, and a test series with its states."""
 
     truth: Parameters
     train: Series
@@ -56,7 +56,7 @@ class Data(NamedTuple):
 
 
 def simulated(rng: np.random.Generator, transition: Array, means: list[float], T: int) -> Data:
-    """2 T observations of the paper's three states with variance 1: the first half to learn from."""
+    """Simulate T training and T test observations from three states with variance 1."""
     model = paper_model(3)
     truth = model.parameters(transition, mean=means, variance=1.0)
     y, states = simulate(rng, model, truth, 2 * T)
@@ -64,7 +64,7 @@ def simulated(rng: np.random.Generator, transition: Array, means: list[float], T
 
 
 def designs(model: Model, series: Series, windows: Windows, eta: float = 0.1) -> tuple[dict[str, Design], Parameters]:
-    """The designs by name, and the estimate from k-means labels behind them."""
+    """Return the designs by name, and the estimate from k-means labels that they are based on."""
     labels = kmeans_labels(series, model.n_states)
     estimate = from_labels(model, series, labels)
     theta, sums = model.pack(estimate), label_sums(model, estimate, series, windows, labels)
@@ -77,7 +77,7 @@ def designs(model: Model, series: Series, windows: Windows, eta: float = 0.1) ->
 
 
 def random_starts(rng: np.random.Generator, model: Model, count: int) -> Array:
-    """Starts (count, d) that know nothing: means near -1, 0, 1, variances 10, rows of transitions at random."""
+    """Return uninformed starts (count, d): means near -1, 0, 1, variances 10, random transition matrices."""
     K = model.n_states
     centres = np.arange(K) - (K - 1) / 2
     points = [
@@ -98,7 +98,7 @@ def chain(
     thin: int = 1,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Array:
-    """The paper's sampler: draws (chains, steps // thin, d); NaN after a divergence, which is part of what it finds."""
+    """Run the paper's sampler; return draws (chains, steps // thin, d), NaN after a divergence."""
     try:
         rng, sampler = np.random.default_rng(seed), ExpandedMeanSgld(2 * epsilon)
         return run(rng, sampler, model, pool, start, steps, thin=thin, on_progress=on_progress)
@@ -107,25 +107,25 @@ def chain(
 
 
 def kept(draws: Array) -> Array:
-    """The draws (n, d) before a divergence."""
+    """Return the draws (n, d) before a divergence."""
     return np.asarray(draws[~np.isnan(draws).any(-1)])
 
 
 class Parts:
-    """Splits a ``watch`` among the parts of an experiment: each reports its own done and total."""
+    """Splits a progress callback among the parts of an experiment, each with its own ``done`` and ``total``."""
 
     def __init__(self, on_progress: Callable[[int, int], None], count: int) -> None:
         self.on_progress, self.count, self.number = on_progress, count, 0
 
     def next(self) -> Callable[[int, int], None]:
-        """The ``watch`` of the next part."""
+        """Return the progress callback of the next part."""
         before = self.number
         self.number += 1
         return lambda done, total: self.on_progress(int(1000 * (before + done / max(total, 1))), 1000 * self.count)
 
 
 def figure(columns: int, rows: int = 1, width: float = 4.2, height: float = 3.2) -> tuple[Any, list[Any]]:
-    """An empty figure and its axes, row by row."""
+    """Return an empty figure and its axes, row by row."""
     from matplotlib.figure import Figure
 
     made = Figure(figsize=(width * columns, height * rows), layout="constrained")

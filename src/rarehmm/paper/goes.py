@@ -42,10 +42,10 @@ MILLISECONDS = {"milliseconds": 1, "seconds": 1000}
 
 # ---------------------------------------------------------------- files of the archive
 def read_csv(path: str | pathlib.Path) -> tuple[Times, Array]:
-    """Minutes and long-wave flux (``B_AVG``, 0.1-0.8 nm) of a legacy CSV file, plain or ``.gz``.
+    """Read minutes and long-wave flux (``B_AVG``, 0.1-0.8 nm) from a legacy CSV file, plain or ``.gz``.
 
-    The header of the archive, with or without its line ``data:``, ends at the names of the columns.  NaN where the
-    flux is missing (-99999) or ``B_QUAL_FLAG`` is not 0.
+    The archive's header, with or without its line ``data:``, ends at the column names.  The flux is NaN where it is
+    missing (-99999) or ``B_QUAL_FLAG`` is not 0.
     """
     path = pathlib.Path(path)
     try:
@@ -55,18 +55,18 @@ def read_csv(path: str | pathlib.Path) -> tuple[Times, Array]:
     except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
         raise ValueError(f"{path} cannot be read: {error}. Download it again.") from None
     if not rows:
-        raise ValueError(f"{path} ends after the names of its columns; there are no rows. Download it again.")
+        raise ValueError(f"{path} ends after the column names; there are no rows. Download it again.")
     kinds = np.dtype([("time_tag", "datetime64[ms]"), ("B_QUAL_FLAG", "f8"), ("B_AVG", "f8")])
     try:
         table = np.loadtxt(rows, kinds, delimiter=",", usecols=[columns.index(name) for name in kinds.names or ()])
     except ValueError as error:
-        raise ValueError(f"{path} after the names of its columns: {error} Download it again.") from None
+        raise ValueError(f"{path} cannot be read after the column names: {error} Download it again.") from None
     table = np.atleast_1d(table)
     return table["time_tag"].astype("datetime64[m]"), _good(table["B_AVG"], table["B_QUAL_FLAG"] == 0)
 
 
 def _columns(file: IO[str], path: pathlib.Path) -> list[str]:
-    """Read on to the names of the columns."""
+    """Skip the header and return the column names."""
     for line in file:
         columns = line.strip().split(",")
         if {"time_tag", "B_QUAL_FLAG", "B_AVG"} <= set(columns):
@@ -78,10 +78,10 @@ def _columns(file: IO[str], path: pathlib.Path) -> list[str]:
 
 
 def read_netcdf(path: str | pathlib.Path) -> tuple[Times, Array]:
-    """Minutes and long-wave flux (0.1-0.8 nm) of a netCDF file of GOES-13 or GOES-15, science-quality or legacy.
+    """Read minutes and long-wave flux (0.1-0.8 nm) from a netCDF file of GOES-13 or GOES-15.
 
-    NaN where the flux is missing or its flag is not 0: 0 alone is good data (the others are bad data, eclipse by the
-    Earth and recovery of temperature).
+    Science-quality and legacy files are accepted.  The flux is NaN where it is missing or its flag is not 0, the only
+    value for good data (others mean bad data, eclipse by the Earth, or temperature recovery).
     """
     path = pathlib.Path(path)
     with open(path, "rb") as file:
@@ -91,15 +91,15 @@ def read_netcdf(path: str | pathlib.Path) -> tuple[Times, Array]:
     elif magic == b"\x89HDF":
         variables = _hdf5(path)
     else:
-        raise ValueError(f"{path} begins with {magic!r}; it is neither netCDF-3 nor netCDF-4. Download it again.")
+        raise ValueError(f"{path} starts with {magic!r}; it is neither netCDF-3 nor netCDF-4. Download it again.")
     for names in LAYOUTS:
         if set(names) <= set(variables):
             time, flux, flag = (variables[name] for name in names)
-            there = np.isfinite(time.values) & (time.values > 0)
-            if not there.any():
-                raise ValueError(f"{path} holds no minute; its {names[0]!r} is empty. Download it again.")
-            times = _times(time.values[there], time.units, path)
-            return times, _good(flux.values[there], flag.values[there] == 0)
+            valid = np.isfinite(time.values) & (time.values > 0)
+            if not valid.any():
+                raise ValueError(f"{path} holds no data; its {names[0]!r} is empty. Download it again.")
+            times = _times(time.values[valid], time.units, path)
+            return times, _good(flux.values[valid], flag.values[valid] == 0)
     raise ValueError(
         f"{path} has none of the sets of variables {LAYOUTS}; it is not a file of one-minute averages of the X-ray "
         "sensor (sci_xrsf-l2-avg1m_g15_*.nc or g15_xrs_1m_*.nc)."
@@ -130,7 +130,7 @@ def _hdf5(path: pathlib.Path) -> dict[str, _Variable]:
 
 
 def _pick(file: Any, units: Callable[[Any], Any]) -> dict[str, _Variable]:
-    """The variables that some layout names, as doubles of this machine, with their units as text."""
+    """Return the variables that occur in a known layout, in native float64, with their units as text."""
     found = {}
     for name in {name for layout in LAYOUTS for name in layout} & set(file):
         text = units(file[name])
@@ -139,14 +139,14 @@ def _pick(file: Any, units: Callable[[Any], Any]) -> dict[str, _Variable]:
 
 
 def _times(values: Array, units: str, path: pathlib.Path) -> Times:
-    """Minutes from numbers such as ``seconds since 2000-01-01 12:00:00 UTC``."""
+    """Convert numbers with units such as ``seconds since 2000-01-01 12:00:00 UTC`` to minutes."""
     unit, _, epoch = units.partition(" since ")
     try:
         start = np.datetime64(epoch.removesuffix("UTC").strip(), "ms")
         step = MILLISECONDS[unit]
     except (KeyError, ValueError):
         raise ValueError(
-            f"{path} counts time in {units!r}; '(milli)seconds since 2000-01-01 12:00:00' or the like is read."
+            f"{path} has time in {units!r}; it must be like 'seconds since 2000-01-01 12:00:00', or milliseconds."
         ) from None
     since = np.round(values * step).astype(np.int64).astype("timedelta64[ms]")
     return np.asarray((start + since).astype("datetime64[m]"))
@@ -158,12 +158,12 @@ def _good(flux: Array, unflagged: BoolArray) -> Array:
 
 # ---------------------------------------------------------------- series
 def load(folder: str | pathlib.Path) -> tuple[Times, Array]:
-    """Every minute from the first to the last that the files of a folder hold, GOES-13 and GOES-15 averaged.
+    """Read the files of a folder as a regular series of minutes, averaged over GOES-13 and GOES-15.
 
-    Where one satellite is missing the other is taken; where both are, NaN.  Of two values for one minute of one
-    satellite (overlapping files, two versions of a day) the one from the later name counts; a gap never hides a value.
-    Files of other satellites and products are left alone.  Yearly files hold more than the paper's months;
-    cut them with ``(times >= np.datetime64("2017-09-01")) & (times < np.datetime64("2018-05-01"))``.
+    Where one satellite is missing, the other is used; where both are, the flux is NaN.  If a satellite has two values
+    for a minute (overlapping files, two versions of a day), the file with the later name wins; a gap never hides a
+    value.  Files of other satellites and products are ignored.  Yearly files hold more than the paper's months; cut
+    them with ``(times >= np.datetime64("2017-09-01")) & (times < np.datetime64("2018-05-01"))``.
     """
     series = {}
     for satellite, paths in _files(pathlib.Path(folder)).items():
@@ -174,16 +174,16 @@ def load(folder: str | pathlib.Path) -> tuple[Times, Array]:
     grid = np.arange(first, last + np.timedelta64(1, "m"))  # (T,)
     total, count = np.zeros(len(grid)), np.zeros(len(grid))
     for times, flux in series.values():
-        seen = ~np.isnan(flux)
-        one = np.full(len(grid), np.nan)
-        one[(times[seen] - first).astype(np.int64)] = flux[seen]  # of several the last stays
-        total += np.nan_to_num(one)
-        count += ~np.isnan(one)
+        observed = ~np.isnan(flux)
+        regular = np.full(len(grid), np.nan)
+        regular[(times[observed] - first).astype(np.int64)] = flux[observed]  # the last of several values wins
+        total += np.nan_to_num(regular)
+        count += ~np.isnan(regular)
     return grid, np.divide(total, count, out=np.full(len(grid), np.nan), where=count > 0)
 
 
 def _files(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
-    """Files of the archive by satellite, in the order of their names; all legacy or all science-quality."""
+    """Return the archive's files by satellite, sorted by name; all must be legacy or all science-quality."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder; pass the one with files such as g15_xrs_1m_*.csv.")
     found: dict[str, list[pathlib.Path]] = {}
@@ -197,8 +197,8 @@ def _files(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
     if not example:
         others = ", ".join(f"GOES-{satellite}" for satellite in sorted(found))
         raise FileNotFoundError(
-            f"{folder} has no file of GOES-13 or GOES-15{f', only of {others}' if others else ''}. Names are to be as "
-            "in the archive: g15_xrs_1m_*.csv, .csv.gz or .nc, or sci_xrsf-l2-avg1m_g15_*.nc."
+            f"{folder} has no file of GOES-13 or GOES-15{f', only of {others}' if others else ''}. Keep the names of "
+            "the archive: g15_xrs_1m_*.csv, .csv.gz or .nc, or sci_xrsf-l2-avg1m_g15_*.nc."
         )
     if len(example) > 1:
         raise ValueError(
@@ -209,10 +209,10 @@ def _files(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
 
 
 def load_g16(path: str | pathlib.Path) -> tuple[Times, Array]:
-    """Good minutes of GOES-16, January to August 2022, from an npz file: a stand-in for the paper's series.
+    """Read the valid minutes of GOES-16, January to August 2022, from an npz file: a stand-in for the paper's series.
 
-    The file holds ``time_start``, ``dt_seconds``, ``xrsb_flux`` and ``xrsb_flag``.  Minutes in eclipse (bit 1) or bad
-    (bit 2) and those without flux are left out, as the paper does; ``times`` shows where.
+    The file holds ``time_start``, ``dt_seconds``, ``xrsb_flux`` and ``xrsb_flag``.  Minutes in eclipse (bit 1), bad
+    ones (bit 2) and those without flux are dropped, as in the paper; ``times`` shows where.
     """
     with np.load(path, allow_pickle=False) as file:
         needed = ("time_start", "dt_seconds", "xrsb_flux", "xrsb_flag")
@@ -224,9 +224,9 @@ def load_g16(path: str | pathlib.Path) -> tuple[Times, Array]:
     return times[good].astype("datetime64[m]"), flux[good].astype(np.float64)
 
 
-# ---------------------------------------------------------------- what is modelled
+# ---------------------------------------------------------------- the modelled series
 def paper_knots(T: int) -> Array:
-    """The paper's knots for positions 1, ..., T: four blocks of fifty, evenly spaced, shared ends counted once.
+    """Return the paper's knots for positions 1, ..., T: four blocks of fifty, evenly spaced, without duplicates.
 
     The blocks are [1, 1.86e4], [1.9e4, 2.2e5], [2.2e5, 2.5e5] and [2.5e5, 347875], in proportion for another T.
     """
@@ -235,10 +235,10 @@ def paper_knots(T: int) -> Array:
 
 
 def residual(flux: Array, knots: Array | None = None, log: Callable[[Array], npt.NDArray[Any]] = np.log) -> Array:
-    """Log flux minus its baseline (by default through ``paper_knots``), the series that the paper models.
+    """Return the log flux minus its baseline (by default with ``paper_knots``), the series that the paper models.
 
-    The paper does not say which logarithm.  The natural one is taken, so that its threshold of 1 means e times the
-    baseline: on GOES-16 in 2022, 3.6 % of the minutes and 61 starts in the last 47,875, the length of the paper's
+    The paper does not say which logarithm it uses.  With the natural one, its threshold of 1 means e times the
+    baseline: on GOES-16 in 2022, 3.6 % of the minutes, with 61 starts in the last 47,875, the length of the paper's
     test data.  With ``log=np.log10``, ten times the baseline, these are 0.5 % and 8.
     """
     if (flux <= 0).any():
@@ -249,10 +249,10 @@ def residual(flux: Array, knots: Array | None = None, log: Callable[[Array], npt
 
 
 def crossings(y: Array, threshold: float = 1.0) -> IntArray:
-    """Where ``y`` starts to exceed the threshold: the observation before, gaps skipped, is at or below it.
+    """Return the rows where ``y`` rises above the threshold, ignoring gaps.
 
-    The paper holds out the ten observations that follow each.
+    The paper holds out the ten observations that follow each of them.
     """
-    seen = np.flatnonzero(~np.isnan(y))
-    above = y[seen] > threshold
-    return seen[1:][above[1:] & ~above[:-1]]
+    observed = np.flatnonzero(~np.isnan(y))
+    above = y[observed] > threshold
+    return observed[1:][above[1:] & ~above[:-1]]

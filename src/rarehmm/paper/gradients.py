@@ -1,4 +1,4 @@
-"""Section 4.6: root mean square error of gradient estimates of the rare mean, exactly and by drawing windows."""
+"""Section 4.6: root mean square error of gradient estimates for the rare mean, exact and by simulation."""
 
 from typing import Any
 
@@ -47,22 +47,22 @@ def reproduce(settings: Settings) -> Outcome:
             numbers[f"L = {half_width}, T = {T}"] = found
             tables.append(table(half_width, T, found))
     remarks = [
-        f"Exact values are finite sums over windows, averaged over {sets} data sets; after each, in brackets, the same "
-        f"from {REPEATS:,} draws of one window.",
+        f"Exact values are finite sums over windows, averaged over {sets} data sets; estimates from {REPEATS:,} draws "
+        "of one window are in parentheses.",
         "TASS with counts is the same at every distance, as in the paper's table; the weights printed in section 3.1 "
-        "are better at the truth and degrade away from it, so that it is counts that the paper's numbers come from.",
+        "are better at the truth and worse away from it, so the paper's numbers must come from counts.",
         "The paper's uniform column, 1.7e3 everywhere, cannot be right: the exact value sqrt(N sum g^2 - (sum g)^2) "
         "grows in proportion to T and with the distance.",
         "Single (Proposition 1) is the norm of the window's gradient over all components, which depends on the "
-        "coordinates; the paper does not state them. Here variances are as they are and entries of A free, so that "
-        "their gradient is xi / A: what comes closest to the paper's column. In log variances and log ratios single is "
-        "close to uniform.",
+        "coordinates; the paper does not state them. Here variances are untransformed and the entries of A are free, "
+        "so that their gradient is xi / A: this comes closest to the paper's column. In log variances and log ratios "
+        "single is close to uniform.",
     ]
     return Outcome(tables, remarks, draw(numbers), numbers)
 
 
 def one_set(rng: np.random.Generator, T: int, half_width: int) -> Array:
-    """Errors (distances, designs, 2) on one simulated series."""
+    """Return errors (distances, designs, 2) on one simulated series."""
     model = paper_model(3)
     data = simulated(rng, SINGLE_RARE, [-20.0, 0.0, 20.0], T)
     windows = Windows(data.train, half_width, BUFFER)
@@ -78,16 +78,16 @@ def one_set(rng: np.random.Generator, T: int, half_width: int) -> Array:
     ]
     out = np.empty((len(DISTANCES), len(made), 2))
     for i, distance in enumerate(DISTANCES):
-        here = model.pack(data.truth)
-        here[RARE] += distance
-        g = window_gradients(model, here, data.train, windows)[:, RARE]
+        theta = model.pack(data.truth)
+        theta[RARE] += distance
+        g = window_gradients(model, theta, data.train, windows)[:, RARE]
         for j, design in enumerate(made):
             out[i, j] = exact_and_drawn(rng, g, design)
     return out
 
 
 def exact_and_drawn(rng: np.random.Generator, g: Array, design: Design) -> list[float]:
-    """Root mean square error of g_J / a_J for the rare mean, exactly and from draws."""
+    """Return the root mean square error of g_J / a_J for the rare mean, exact and estimated from draws."""
     a = design.probabilities[RARE if len(design.probabilities) > 1 else 0]
     exact = np.sqrt(mean_square_error(g[:, None], a[None])[0])
     drawn = rng.choice(len(g), REPEATS, p=a)
@@ -95,7 +95,7 @@ def exact_and_drawn(rng: np.random.Generator, g: Array, design: Design) -> list[
 
 
 def table(half_width: int, T: int, found: Array) -> Table:
-    """Means over data sets, with the paper's columns beside them where it has any."""
+    """Return the table of means over data sets, with the paper's columns where it has any."""
     theirs = PAPER.get((half_width, T))
     mean = found.mean(0)
     rows: list[list[Any]] = []

@@ -1,4 +1,4 @@
-"""What the tuning tables of appendix B share: a grid of L, B and S under uniform sub-sampling and TASS."""
+"""Shared by the tuning tables of appendix B: a grid of L, B and S under uniform subsampling and TASS."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ PaperTable = dict[Cell, dict[str, float]]  # densities by design
 
 
 def tuning(settings: Settings, study: Study, paper: PaperTable, claim: float) -> Outcome:
-    """The grid of L, B and S under uniform sub-sampling and TASS, from the clustering, beside the paper's table."""
+    """Run the grid of L, B and S under uniform subsampling and TASS, and compare it with the paper's table."""
     cells = [cell for cell in paper if not settings.quick or cell[:2] == (2, 5)]
     trained = {cell[:2]: training(study, *cell[:2]) for cell in cells}
     estimate = trained[cells[0][:2]].estimate
@@ -51,19 +51,19 @@ def grid_cells(theirs: float, ours: dict[str, list[float]]) -> list[str]:
 
 
 def change(values: Sequence[float]) -> float:
-    """Largest difference as a share of the mean."""
+    """Return the largest difference, relative to the mean."""
     return (max(values) - min(values)) / abs(float(np.mean(values)))
 
 
 def on_grid(ours: list[list[float]], theirs: list[float], claim: float) -> str:
     if any(np.isnan(values).any() for values in ours):
-        return "some chains diverged, so that no change over the grid is given."
+        return "some chains diverged, so no change over the grid is reported."
     total, within = change([float(np.median(v)) for v in ours]), float(np.median([change(v) for v in ours]))
     return (
         f"medians change by {total:.1%} over these cells, {'within' if total <= claim else 'more than'} the "
-        f"{claim:.0%} that the paper speaks of (its own numbers in these cells change by {change(theirs):.1%}); chains "
-        f"of one cell differ by {within:.1%} (median over cells)"
-        f"{', more than cells do.' if within > total else '.'}"
+        f"{claim:.0%} that the paper reports (its own numbers in these cells change by {change(theirs):.1%}); chains "
+        f"within a cell differ by {within:.1%} (median over cells)"
+        f"{', more than the cells do.' if within > total else '.'}"
     )
 
 

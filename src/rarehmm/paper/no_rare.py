@@ -1,4 +1,4 @@
-"""Section 4.3: no rare state.  Held-out densities of all three, and how far the weights are from uniform ones."""
+"""Section 4.3: no rare state.  Held-out densities of all three states, and the divergence of weights from uniform."""
 
 from typing import Any
 
@@ -18,14 +18,14 @@ PAPER = {"single rare": 3.68, "no rare": 1.08}
 
 
 def divergence(p: Array) -> float:
-    """Kullback-Leibler divergence of probabilities (N,) from uniform ones."""
-    seen = p[p > 0]
-    return float(np.sum(seen * np.log(seen * len(p))))
+    """Return the Kullback-Leibler divergence of probabilities (N,) from the uniform distribution."""
+    positive = p[p > 0]
+    return float(np.sum(positive * np.log(positive * len(p))))
 
 
 def reproduce(settings: Settings) -> Outcome:
-    found = compare(settings, CASE)
-    rng, T = np.random.default_rng(44), len(found.data.train)
+    result = compare(settings, CASE)
+    rng, T = np.random.default_rng(44), len(result.data.train)
     model = paper_model(3)
     rows: list[list[Any]] = []
     for name, transition in (("single rare", SINGLE_RARE), ("no rare", NO_RARE)):
@@ -34,15 +34,15 @@ def reproduce(settings: Settings) -> Outcome:
         each = [designs(model, series, windows, eta)[0][kind] for eta in (0.0, 0.1) for kind in ("targeted", "printed")]
         rows.append([name, PAPER[name], *(divergence(design.probabilities[2]) for design in each)])
     table = Table(
-        "Kullback-Leibler divergence of the weights for mu_3 from uniform ones.",
+        "Kullback-Leibler divergence of the weights for mu_3 from the uniform distribution.",
         ["series", "paper", "counts", "printed", "counts, eta .1", "printed, eta .1"],
         rows,
     )
     remarks = [
-        *arrival(found),
-        "The paper's divergences are those of counts without a uniform share: it is counts, not the printed weights, "
-        "that its numbers come from."
+        *arrival(result),
+        "The paper's divergences are those of counts without a uniform component: its numbers come from counts, not "
+        "from the printed weights."
         if abs(rows[0][2] - rows[0][1]) < abs(rows[0][3] - rows[0][1])
         else "The printed weights are closer to the paper's divergences than counts.",
     ]
-    return Outcome([found.table, table], remarks, draw(found, CASE), numbers(found) | {"divergence": rows})
+    return Outcome([result.table, table], remarks, draw(result, CASE), numbers(result) | {"divergence": rows})

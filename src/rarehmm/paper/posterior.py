@@ -1,4 +1,4 @@
-"""Section 4.5: the posterior of the means beside methods that use all data, and beside exact Gibbs sampling."""
+"""Section 4.5: the posterior of the means, compared with methods that use all data and with exact Gibbs sampling."""
 
 import time
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ from rarehmm.sampling.langevin import langevin
 from rarehmm.windows.pool import Pool
 from rarehmm.windows.windows import Windows
 
-TITLE = "Section 4.5: the posterior beside methods that use all data"
+TITLE = "Section 4.5: the posterior, compared with methods that use all data"
 MINUTES = 2
 DATA = None
 GIBBS, TASS, PRINTED, UNIFORM = "Gibbs", "TASS, counts", "TASS, as printed", "uniform"
@@ -40,8 +40,7 @@ LANGEVIN, VARIATIONAL = "full-data Langevin", "variational Bayes (hmmlearn)"
 
 
 class Size(NamedTuple):
-    """Observations; draws, after how many that are left out, of chains on windows, of full-data Langevin dynamics, and
-    of Gibbs sampling."""
+    """Number of observations, and burn-in and draws of chains on windows, full-data Langevin dynamics and Gibbs."""
 
     T: int
     burn: int
@@ -95,24 +94,25 @@ def reproduce(settings: Settings) -> Outcome:
         rows.append([name, *cells, f"{seconds[name]:.1f}"])
     table = Table(
         f"T = {T:,}; mean ± standard deviation (and its ratio to that of Gibbs). TASS and uniform: S = {WINDOWS} for "
-        f"each component, epsilon = {EPSILON:g}, {draws:,} draws after {burn:,}; full-data Langevin: epsilon = 1e-5, "
-        f"{full:,} after {full_burn}; Gibbs: {exact:,} after {exact_burn}. All start from the clustering.",
+        f"each component, epsilon = {EPSILON:g}, {draws:,} draws after a burn-in of {burn:,}; full-data Langevin: "
+        f"epsilon = 1e-5, {full:,} after {full_burn}; Gibbs: {exact:,} after {exact_burn}. All start from the "
+        "clustering.",
         ["method", "mu_1", "mu_2", "mu_3", "seconds"],
         rows,
     )
     ratio = {name: summary[name][:, 1] / gold[:, 1] for name in summary}
     remarks = [
-        "Exact Gibbs sampling, which the paper lacks, is the measure here.",
+        "Exact Gibbs sampling, which the paper lacks, is the reference here.",
         f"For the common means TASS has {ratio[TASS][0]:.1f} and {ratio[TASS][1]:.1f} times the right standard "
-        f"deviation and uniform sub-sampling {ratio[UNIFORM][0]:.1f} and {ratio[UNIFORM][1]:.1f} times. Above "
-        "1 it is the noise of the gradient, which no weighting removes; below, the chain was too short. The paper has "
-        "them about right or slightly too large, beside full-data Langevin dynamics.",
-        f"For the rare mean TASS has {ratio[TASS][2]:.2f}, uniform sub-sampling {ratio[UNIFORM][2]:.2f}. The paper's "
-        "uniform chain sat near 12 for mu_3: from a start that knows nothing (section 4.1). All start from the "
-        "clustering here.",
+        f"deviation and uniform subsampling {ratio[UNIFORM][0]:.1f} and {ratio[UNIFORM][1]:.1f} times. A ratio above 1 "
+        "is due to the noise of the gradient, which no weighting removes; below 1, the chain was too short. In the "
+        "paper they are about right or slightly too large, compared with full-data Langevin dynamics.",
+        f"For the rare mean the ratio is {ratio[TASS][2]:.2f} with TASS and {ratio[UNIFORM][2]:.2f} with uniform "
+        "subsampling. The paper's uniform chain stayed near 12 for mu_3, from an uninformed start (section 4.1). Here "
+        "all chains start from the clustering.",
         f"Full-data Langevin dynamics without a Metropolis step has {ratio[LANGEVIN].min():.2f} to "
-        f"{ratio[LANGEVIN].max():.2f} times the standard deviation of Gibbs: above 1, nothing undoes what its "
-        "step size adds.",
+        f"{ratio[LANGEVIN].max():.2f} times the standard deviation of Gibbs sampling: any excess is the discretisation "
+        "error of its step size.",
         f"Variational Bayes has {ratio[VARIATIONAL].min():.2f} to {ratio[VARIATIONAL].max():.2f}. The paper reports "
         "that it underestimates uncertainty, against Langevin dynamics and with another package.",
     ]
@@ -121,10 +121,10 @@ def reproduce(settings: Settings) -> Outcome:
 
 
 def variational_bayes(series: Series, estimate: Parameters) -> Array:
-    """Mean and standard deviation (K, 2) of the Gaussian factors of the means, ascending.
+    """Return mean and standard deviation (K, 2) of the Gaussian factors of the means, in ascending order.
 
-    With priors like the paper's (a mean given its variance has a normal prior of variance 100), and started from the
-    estimate of the clustering like the others: left to its own start it puts all means in one place.
+    Priors are like the paper's (a mean given its variance has a normal prior of variance 100), and the start is the
+    estimate of the clustering, as for the others: from its own default start it puts all means in one place.
     """
     try:
         from hmmlearn.vhmm import VariationalGaussianHMM

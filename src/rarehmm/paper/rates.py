@@ -1,4 +1,4 @@
-"""Appendix B: how the bias falls with the buffer, the error with windows and their length, and what a step costs."""
+"""Appendix B: bias against the buffer, error against the number and length of windows, and the cost of a step."""
 
 import math
 import time
@@ -26,7 +26,7 @@ MINUTES = 1
 DATA = None
 TRANSITION = np.array([[0.9, 0.1], [0.15, 0.85]])  # two states one standard deviation apart: buffers matter
 BUFFERS, HALF_WIDTHS, SIZES = (1, 2, 4, 6, 8, 12, 16, 20), (2, 4, 7, 12, 24), (16, 64, 160, 320)
-QUICK, FULL, TIMED = (5_000, 200), (100_000, 2_000), 400  # T and estimates of an error; estimates that are timed
+QUICK, FULL, TIMED = (5_000, 200), (100_000, 2_000), 400  # T and estimates per error; estimates per timing
 
 
 def reproduce(settings: Settings) -> Outcome:
@@ -46,7 +46,7 @@ def reproduce(settings: Settings) -> Outcome:
     rho = math.exp(slope(np.array(BUFFERS[1:6]), np.log(bias[1:6])))
     gap = float(np.sort(np.abs(np.linalg.eigvals(model.unpack(theta).transition)))[0])
 
-    error = np.empty((len(HALF_WIDTHS), 2))  # root mean square, relative: exactly, and from draws of 16 windows
+    error = np.empty((len(HALF_WIDTHS), 2))  # relative root mean square: exact, and from draws of 16 windows
     for i, L in enumerate(HALF_WIDTHS):
         windows = Windows(series, L, 20)
         error[i] = errors(model, theta, series, windows, repeats) / np.linalg.norm(exact)
@@ -69,10 +69,10 @@ def reproduce(settings: Settings) -> Outcome:
         Table(
             "Root mean square error of one estimate from 16 uniform windows, relative to the exact gradient; B = 20.",
             ["L", *map(str, HALF_WIDTHS)],
-            [["exactly", *(float(e) for e in error[:, 0])], ["from draws", *(float(e) for e in error[:, 1])]],
+            [["exact", *(float(e) for e in error[:, 0])], ["from draws", *(float(e) for e in error[:, 1])]],
         ),
         Table(
-            "Microseconds for one estimate, drawing and gathering included.",
+            "Microseconds per estimate, including drawing and gathering the windows.",
             ["S", *map(str, SIZES)],
             [
                 [f"L = {L}, B = {B}", *(f"{1e6 * s:.1f}" for s in seconds[:, j, k])]
@@ -84,23 +84,23 @@ def reproduce(settings: Settings) -> Outcome:
     share = seconds[-1] / np.array([[2 * 2 + 1 + 10, 2 * 2 + 1 + 40], [2 * 12 + 1 + 10, 2 * 12 + 1 + 40]]) / SIZES[-1]
     remarks = [
         f"The bias falls as rho^B with rho = {rho:.2f}; the second eigenvalue of the transition matrix is {gap:.2f}, "
-        "and observations make the chain forget faster: O(rho^B) as stated.",
-        f"The mean square error falls as 1/S exactly (draws are independent) and as L^{length:.2f} over these lengths: "
-        "1/(S L) as stated, up to the correlation of neighbouring observations and the cut of the last window.",
-        f"An estimate costs {1e9 * share.min():.1f} to {1e9 * share.max():.1f} ns an observation read, "
-        "S (2 L + 1 + 2 B) of them: O((L + B) S) as stated, plus what unpacking theta costs once.",
+        "and observations make the chain forget faster: O(rho^B), as stated.",
+        f"The mean square error falls exactly as 1/S (draws are independent) and as L^{length:.2f} over these lengths: "
+        "1/(S L), as stated, up to the correlation of neighbouring observations and the truncated last window.",
+        f"An estimate costs {1e9 * share.min():.1f} to {1e9 * share.max():.1f} ns for each of the S (2 L + 1 + 2 B) "
+        "observations that it reads: O((L + B) S), as stated, plus the fixed cost of unpacking theta.",
     ]
     numbers = {"buffers": BUFFERS, "bias": bias, "rho": rho, "error": error, "seconds": seconds}
     return Outcome(tables, remarks, draw(bias, rho, error, seconds), numbers)
 
 
 def slope(x: Array, y: Array) -> float:
-    """Slope of the least-squares line."""
+    """Return the slope of the least-squares line."""
     return float(np.polyfit(x, y, 1)[0])
 
 
 def errors(model: Model, theta: Array, series: Series, windows: Windows, repeats: int) -> Array:
-    """Root of the summed mean square error of estimates from 16 windows: exactly, and from draws."""
+    """Return the root of the summed mean square error of estimates from 16 windows: exact, and from draws."""
     g, design = window_gradients(model, theta, series, windows), uniform(windows)
     pool = Pool(model, series, windows, design, 16)
     drawn = gradient_estimates(np.random.default_rng(0), model, pool, theta, repeats) - model.log_prior_gradient(theta)
@@ -109,12 +109,12 @@ def errors(model: Model, theta: Array, series: Series, windows: Windows, repeats
 
 
 def cost(model: Model, theta: Array, series: Series, windows: Windows, S: int) -> float:
-    """Seconds for one estimate from S windows, the quickest of several runs."""
+    """Return the seconds per estimate from S windows, the fastest of several runs."""
     pool, best = Pool(model, series, windows, uniform(windows), S), math.inf
     for seed in range(4):
-        begin = time.perf_counter()
+        started = time.perf_counter()
         gradient_estimates(np.random.default_rng(seed), model, pool, theta, TIMED)
-        best = min(best, (time.perf_counter() - begin) / TIMED)
+        best = min(best, (time.perf_counter() - started) / TIMED)
     return best
 
 
@@ -123,7 +123,7 @@ def draw(bias: Array, rho: float, error: Array, seconds: Array) -> Any:
     first.plot(BUFFERS, bias, "o-", color=COLOURS[0], label="bias")
     first.plot(BUFFERS, bias[2] * rho ** (np.array(BUFFERS) - BUFFERS[2]), "k:", label=f"{rho:.2f}^B")
     first.set(yscale="log", xlabel="buffer B", ylabel="relative bias", title="bias")
-    second.plot(HALF_WIDTHS, error[:, 0], "o-", color=COLOURS[0], label="exactly")
+    second.plot(HALF_WIDTHS, error[:, 0], "o-", color=COLOURS[0], label="exact")
     second.plot(HALF_WIDTHS, error[:, 1], "x", color=COLOURS[2], label="from draws")
     second.plot(HALF_WIDTHS, error[0, 0] * np.sqrt(HALF_WIDTHS[0] / np.array(HALF_WIDTHS)), "k:", label="L^(-1/2)")
     second.set(xscale="log", yscale="log", xlabel="half-width L", ylabel="relative error", title="error, S = 16")

@@ -1,4 +1,4 @@
-"""What sections 5.1 and 5.2 and appendix B share: training, chains by design and step, held-out densities."""
+"""Shared by sections 5.1 and 5.2 and appendix B: training, chains by design and step size, held-out densities."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,9 +19,9 @@ from rarehmm.windows.gradients import mean_square_error, window_sums
 from rarehmm.windows.pool import Pool
 from rarehmm.windows.windows import Windows
 
-STATES, KEPT = 4, 100  # K, and draws kept of each chain
-SHOWN = (KEPT * 4 // 5, KEPT * 9 // 10, KEPT)  # draws 4000, 4500 and 5000 of 5000, as counted among those kept
-QUICK, FULL = (500, 2, 20), (5_000, 4, 500)  # iterations of a chain, chains from each kind of start, EM steps
+STATES, KEPT = 4, 100  # K, and draws kept per chain
+SHOWN = (KEPT * 4 // 5, KEPT * 9 // 10, KEPT)  # draws 4000, 4500 and 5000 of 5000, counted among those kept
+QUICK, FULL = (500, 2, 20), (5_000, 4, 500)  # iterations per chain, chains per kind of start, EM steps
 STEADY = 0.5  # epsilon n / s^2 of the common means in section 4.1
 BOTH = ("uniform", "targeted")
 
@@ -30,9 +30,11 @@ Cell = tuple[int, int, int]  # L, B, S
 
 
 class Study(NamedTuple):
-    """Real data: a series to learn from, held-out sequences (n, m), ``measures`` of their log density (Z, n) under
-    draws (the first is the main one), which observations are ``rare``, which state by its mean has them, and the
-    paper's step."""
+    """Real data and how predictions of them are scored.
+
+    A training series, held-out sequences (n, m), ``measures`` of their log density (Z, n) under draws (the first is the
+    main one), which observations are ``rare``, the state of the ``spikes`` in the order of means, and the paper's step.
+    """
 
     train: Series
     held: Array
@@ -46,13 +48,13 @@ class Study(NamedTuple):
         return next(iter(self.measures))
 
     def at(self, model: Model, point: Parameters) -> dict[str, float]:
-        """Log predictive density under one point, by measure."""
+        """Return the log predictive density at one point, by measure."""
         draw = Draws(point.phi[None], point.transition[None])
         return {name: held_out(measure(model, draw, self.held)) for name, measure in self.measures.items()}
 
 
 class Training(NamedTuple):
-    """A model with the windows of a series, their designs, and the estimate of the clustering behind these."""
+    """A model with the windows of a series, their designs, and the clustering estimate that these are based on."""
 
     model: Model
     windows: Windows
@@ -61,23 +63,22 @@ class Training(NamedTuple):
 
 
 class Chains(NamedTuple):
-    """Draws (chains, KEPT, d), and for each measure and chain the log densities (n, held-out sequences) of its draws
-    before any divergence."""
+    """Draws (chains, KEPT, d), and per measure and chain log densities (n, held-out sequences) before divergence."""
 
     draws: Array
     logs: dict[str, list[Array]]
 
     def settled(self, measure: str) -> list[float]:
-        """Log predictive density from the last half of each chain; NaN if it diverged."""
-        return [held_out(one[KEPT // 2 :]) if len(one) == KEPT else np.nan for one in self.logs[measure]]
+        """Return the log predictive density from the last half of each chain; NaN if it diverged."""
+        return [held_out(logs[KEPT // 2 :]) if len(logs) == KEPT else np.nan for logs in self.logs[measure]]
 
     def alone(self, measure: str) -> list[float]:
-        """Mean over the same draws of the log densities under each alone."""
-        return [float(one[KEPT // 2 :].mean()) if len(one) == KEPT else np.nan for one in self.logs[measure]]
+        """Return the mean log density under single draws of the last half of each chain; NaN if it diverged."""
+        return [float(logs[KEPT // 2 :].mean()) if len(logs) == KEPT else np.nan for logs in self.logs[measure]]
 
 
 class Arm(NamedTuple):
-    """One design at one step: chains from the clustering, and from starts that know nothing."""
+    """One design at one step size: chains from the clustering, and from uninformed starts."""
 
     epsilon: float
     design: str
@@ -86,7 +87,7 @@ class Arm(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """The designs at both steps, with what is to be said of them."""
+    """The designs at both step sizes, with tables and remarks."""
 
     study: Study
     model: Model
@@ -99,7 +100,7 @@ class Comparison(NamedTuple):
 
 
 def iterations(settings: Settings) -> tuple[int, int]:
-    """Iterations of a chain, and chains from each kind of start."""
+    """Return the iterations per chain, and the chains per kind of start."""
     return (QUICK if settings.quick else FULL)[:2]
 
 
@@ -109,24 +110,24 @@ def training(study: Study, half_width: int, buffer: int) -> Training:
 
 
 def steepness(study: Study, estimate: Parameters) -> float:
-    """Largest n / s^2: how fast the gradient of a mean grows with its distance from the best value."""
+    """Return the largest n / s^2: how fast the gradient of a mean grows with its distance from the optimum."""
     return float((len(study.train) * estimate.start / estimate.phi[:, 1]).max())
 
 
 def both_steps(study: Study, estimate: Parameters) -> tuple[float, float]:
-    """The paper's step, and the one that is to the steepest mean what the paper's is to those of section 4.1."""
+    """Return the paper's step, and one scaled to the steepest mean as the paper's is to those of section 4.1."""
     return study.epsilon, STEADY / steepness(study, estimate)
 
 
 def sample(
     study: Study, t: Training, design: str, size: int, starts: Array, steps: int, epsilon: float, on_progress: Any
 ) -> Chains:
-    """Chains with ``size`` windows for every component of theta."""
+    """Run chains with ``size`` windows for every component of theta."""
     pool = Pool(t.model, study.train, t.windows, t.designs[design], size, separate=True)
     draws = chain(5, t.model, pool, starts, steps, epsilon, thin=steps // KEPT, on_progress=on_progress)
-    ordered, none = [in_order(t.model, kept(one)) for one in draws], np.empty((0, len(study.held)))
+    ordered, none = [in_order(t.model, kept(chain)) for chain in draws], np.empty((0, len(study.held)))
     logs = {
-        name: [measure(t.model, one, study.held) if len(one.phi) else none for one in ordered]
+        name: [measure(t.model, chain, study.held) if len(chain.phi) else none for chain in ordered]
         for name, measure in study.measures.items()
     }
     return Chains(draws, logs)
@@ -137,17 +138,17 @@ def good(values: Sequence[float]) -> list[float]:
 
 
 def spread(values: Sequence[float]) -> str:
-    """Median and range over chains, and how many diverged."""
-    there = good(values)
-    if not there:
+    """Return the median and range over chains, and how many diverged."""
+    finite = good(values)
+    if not finite:
         return "diverged"
-    lost = f"; {len(values) - len(there)} of {len(values)} diverged" if len(there) < len(values) else ""
-    return f"{np.median(there):.2f} ({min(there):.2f} to {max(there):.2f}{lost})"
+    lost = f"; {len(values) - len(finite)} of {len(values)} diverged" if len(finite) < len(values) else ""
+    return f"{np.median(finite):.2f} ({min(finite):.2f} to {max(finite):.2f}{lost})"
 
 
 # ---------------------------------------------------------------- sections 5.1 and 5.2
 def compare(settings: Settings, study: Study, cell: Cell, paper: dict[str, float]) -> Comparison:
-    """Chains of every design at both steps and from both kinds of start, beside the paper's densities."""
+    """Run every design at both step sizes from both kinds of start, and compare with the paper's densities."""
     (half_width, buffer, size), rng = cell, np.random.default_rng(51)
     t, (steps, count, climbs) = training(study, half_width, buffer), QUICK if settings.quick else FULL
     epsilons = both_steps(study, t.estimate)
@@ -163,20 +164,20 @@ def compare(settings: Settings, study: Study, cell: Cell, paper: dict[str, float
         "after EM": errors(study, t, top.parameters, size),
     }
     rows = references(study, t, top, rng) + [arm_row(study, t.model, arm, paper, rng) for arm in arms.values()]
-    each = [f"{m}, {start}" for m in study.measures for start in ("from the clustering", "know-nothing starts")]
+    each = [f"{m}, {start}" for m in study.measures for start in ("from the clustering", "uninformed starts")]
     tables = [
         Table(
-            f"{len(study.train):,} observations to learn from, K = {STATES}, L = {half_width}, B = {buffer}, "
+            f"{len(study.train):,} training observations, K = {STATES}, L = {half_width}, B = {buffer}, "
             f"S = {size} windows for each of {t.model.size} components, {steps:,} iterations. Log predictive densities "
             f"of {len(study.held):,} held-out sequences from the last half of the draws, median (and range) over "
             f"{count} chains; single draws: the mean of the log densities under each draw alone, from the clustering. "
-            "Spikes: their share of time and how often one starts, in series predicted from draws "
+            "Spikes: their share of the time and the number of onsets, in series simulated from draws "
             f"{', '.join(f'{z * steps // KEPT:,}' for z in SHOWN)} of the first chain from the clustering.",
             ["epsilon", "design", "paper", *each, f"{study.main}, single draws", "time in spikes", "starts of spikes"],
             rows,
         ),
         Table(
-            f"Root mean square error of the gradient of each mean with {size} windows, exactly.",
+            f"Exact root mean square error of the gradient of each mean with {size} windows.",
             ["mean", *(f"{NAMES[d]}, {where}" for where in noise for d in NAMES)],
             [
                 [f"{t.estimate.phi[k, 0]:.2f}", *(f"{noise[where][d][k]:,.0f}" for where in noise for d in NAMES)]
@@ -199,7 +200,7 @@ def compare(settings: Settings, study: Study, cell: Cell, paper: dict[str, float
 
 
 def references(study: Study, t: Training, top: Climb, rng: np.random.Generator) -> list[list[Any]]:
-    """Rows for the series itself, the estimate of the clustering, and where EM goes from there."""
+    """Return rows for the series itself, the clustering estimate, and the end of EM from there."""
     size = len(study.train)
     original = ["", "original series", "", *["", ""] * len(study.measures), ""]
     rows: list[list[Any]] = [[*original, *habits(study, [study.train.read(0, size)[:, 0]])]]
@@ -219,34 +220,34 @@ def arm_row(study: Study, model: Model, arm: Arm, paper: dict[str, float], rng: 
 
 
 def predicted(rng: np.random.Generator, model: Model, draws: Array, size: int) -> list[Array]:
-    """Series from the draws SHOWN of one chain (KEPT, d); none from those after a divergence."""
+    """Simulate series from the draws SHOWN of one chain (KEPT, d), leaving out draws after a divergence."""
     points = [draws[z - 1] for z in SHOWN if not np.isnan(draws[z - 1]).any()]
     return [simulate(rng, model, model.unpack(theta), size)[0] for theta in points]
 
 
 def habits(study: Study, series: list[Array]) -> list[str]:
-    """Share of time in spikes and how often one starts, for each series."""
-    found = [study.rare(y) for y in series]
-    if not found:
+    """Return the share of time in spikes and the number of onsets, for each series."""
+    rare = [study.rare(y) for y in series]
+    if not rare:
         return ["diverged", "diverged"]
-    starts = [np.count_nonzero(r[1:] & ~r[:-1]) for r in found]
-    return [", ".join(f"{r.mean():.2%}" for r in found), "; ".join(f"{n:,}" for n in starts)]
+    onsets = [np.count_nonzero(r[1:] & ~r[:-1]) for r in rare]
+    return [", ".join(f"{r.mean():.2%}" for r in rare), "; ".join(f"{n:,}" for n in onsets)]
 
 
 def errors(study: Study, t: Training, point: Parameters, size: int) -> dict[str, Array]:
-    """Root mean square error (K,) of the gradient of the means under each design, with ``size`` windows."""
+    """Return the root mean square error (K,) of the gradient of the means under each design, with ``size`` windows."""
     means = window_sums(t.model, point, study.train, t.windows).scores[:, :, 0]  # (N, K)
     return {d: np.sqrt(mean_square_error(means, made.probabilities[:STATES]) / size) for d, made in t.designs.items()}
 
 
 def curve(logs: Array) -> tuple[Array, Array]:
-    """Shares of a chain, z of its KEPT draws, and the log predictive density from the draws z / 2 to z."""
+    """Return fractions z / KEPT of a chain, and the log predictive densities from draws z / 2 to z."""
     at = np.arange(2, len(logs) + 1, 2)
     return at / KEPT, np.array([held_out(logs[z // 2 : z]) for z in at])
 
 
 def draw_curves(axis: Any, c: Comparison, epsilon: float) -> None:
-    """Held-out density against iteration of every chain from the clustering."""
+    """Plot held-out density against iteration for every chain from the clustering."""
     for design in BOTH:
         for i, logs in enumerate(c.arms[epsilon, design].near.logs[c.study.main]):
             at, values = curve(logs)
@@ -261,13 +262,13 @@ def on_steps(study: Study, estimate: Parameters) -> str:
     given, steady = both_steps(study, estimate)
     slope = given * steepness(study, estimate)
     verdict = (
-        "beyond 2, and while the variance is s^2, even an exact gradient throws the mean further away at each "
-        "iteration, so that this step does not suit these data"
+        "above 2, as long as the variance is s^2, even an exact gradient moves the mean further away at each "
+        "iteration, so this step does not suit these data"
         if slope > 2
-        else "below 2 an exact gradient brings the mean back"
+        else "below 2, an exact gradient brings the mean back"
     )
     return (
-        "The paper gives neither step nor start for its real data. With the step of section 4, here epsilon = "
+        "The paper gives neither step size nor start for its real data. With the step of section 4, here epsilon = "
         f"{given:.2g}, epsilon n / s^2 of the steepest mean is {slope:.2g} at the estimate of the clustering: "
         f"{verdict}. The second step, {steady:.2g}, makes it {STEADY}, as in section 4.1."
     )
@@ -280,10 +281,10 @@ def on_designs(study: Study, targeted: Arm, uniform: Arm, paper: dict[str, float
         lost = [NAMES[arm.design] for arm, left in ((targeted, ours), (uniform, others)) if not left]
         return f"{head} all chains diverged under {' and '.join(lost)}."
     by, theirs = float(np.median(ours) - np.median(others)), paper["targeted"] - paper["uniform"]
-    ranges = "are apart" if min(ours) > max(others) or min(others) > max(ours) else "overlap"
+    ranges = "do not overlap" if min(ours) > max(others) or min(others) > max(ours) else "overlap"
     return (
         f"{head} the {study.main} of TASS with counts is {abs(by):.2f} {'above' if by > 0 else 'below'} that of "
-        f"uniform sub-sampling (the paper: {theirs:.2f} above); the ranges over chains {ranges}."
+        f"uniform subsampling (in the paper: {theirs:.2f} above); the ranges over chains {ranges}."
     )
 
 
@@ -295,12 +296,12 @@ def on_averages(study: Study, arms: list[Arm]) -> str:
     alone = float(np.nanmedian(arm.near.alone(study.main)))
     text = (
         f"The largest {study.main} from the clustering, {best:.2f}, is that of {NAMES[arm.design]} with epsilon = "
-        f"{arm.epsilon:.2g}; under its draws alone it is {alone:.2f}."
+        f"{arm.epsilon:.2g}; under its single draws it is {alone:.2f}."
     )
     if best - alone > 1:
         text += (
-            " Eq. (11) averages densities over draws before it takes logarithms. Where draws disagree, each spike is "
-            "scored by the few that suit it, so that a chain that wanders looks better than one that stays."
+            " Eq. (11) averages densities over draws before taking logarithms. Where draws disagree, each spike is "
+            "scored by the few that suit it, so a chain that wanders looks better than one that stays."
         )
     return text
 
@@ -316,8 +317,8 @@ def on_climb(study: Study, t: Training, top: Climb) -> str:
     )
     if after < before:
         text += (
-            " The posterior seems to use four Gaussian states for the bulk of the series, not for the spikes: the way "
-            "from the clustering to this mode makes their prediction worse; a chain that lags behind looks better."
+            " The posterior seems to use four Gaussian states for the bulk of the series, not for the spikes: the path "
+            "from the clustering to this mode makes their prediction worse, and a chain that lags behind looks better."
         )
     return text
 
@@ -325,12 +326,10 @@ def on_climb(study: Study, t: Training, top: Climb) -> str:
 def on_errors(study: Study, noise: dict[str, dict[str, Array]]) -> str:
     ratio = {where: float(e["targeted"][study.spikes] / e["uniform"][study.spikes]) for where, e in noise.items()}
     each = " and ".join(f"{value:.2g} times {where}" for where, value in ratio.items())
-    text = (
-        f"The error of TASS for the gradient of the spikes' mean is, relative to that of uniform sub-sampling, {each}."
-    )
+    text = f"Relative to uniform subsampling, the error of TASS for the gradient of the spikes' mean is {each}."
     if max(ratio.values()) > 1:
         text += (
             " States overlap, and presumably the observations of a state given the series are not those that the "
-            "clustering gives it: windows that TASS seldom draws matter too, and weigh heavily when they are drawn."
+            "clustering assigns to it: windows that TASS rarely draws matter too, and have large weights when drawn."
         )
     return text

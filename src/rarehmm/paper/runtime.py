@@ -1,4 +1,4 @@
-"""Section 4.4: run times, clustering and weights included."""
+"""Section 4.4: run times, including the clustering and the weights."""
 
 import time
 from typing import Any
@@ -45,13 +45,13 @@ def reproduce(settings: Settings) -> Outcome:
     lengths, steps, repeats = (LENGTHS[:2], STEPS[:2], 1) if settings.quick else (LENGTHS, STEPS, 3)
     model, rng = paper_model(3), np.random.default_rng(44)
     series = simulated(rng, SINGLE_RARE, [-20.0, 0.0, 20.0], lengths[-1]).train.read(0, lengths[-1])
-    seconds = np.full((len(lengths), len(steps), 2, 2), np.inf)  # T, iterations, design; all, and the chain alone
-    once(model, series[: lengths[0]], 10, True)  # compiled, or loaded
+    seconds = np.full((len(lengths), len(steps), 2, 2), np.inf)  # T, iterations, design; total, and the chain alone
+    once(model, series[: lengths[0]], 10, True)  # compile or load the kernels first
     cells = [cell for _ in range(repeats) for cell in np.ndindex(*seconds.shape[:3])]
     for number, (i, j, k) in enumerate(cells):
         seconds[i, j, k] = np.minimum(seconds[i, j, k], once(model, series[: lengths[i]], steps[j], bool(k)))
         settings.on_progress(number + 1, len(cells))
-    each = 1e6 * seconds[..., 1] / np.array(steps)[:, None]  # microseconds an iteration
+    each = 1e6 * seconds[..., 1] / np.array(steps)[:, None]  # microseconds per iteration
     rows: list[list[Any]] = []
     for i, T in enumerate(lengths):
         cells_of = [
@@ -59,27 +59,27 @@ def reproduce(settings: Settings) -> Outcome:
         ]
         rows.append([f"{T:,}", *cells_of, f"{each[i, :, 0].min():.0f}", f"{each[i, :, 1].min():.0f}"])
     table = Table(
-        "Seconds for uniform / TASS, clustering and weights included, and in brackets the paper's (2.6 GHz). "
-        f"S = {WINDOWS} windows for each of {model.size} components for both. Quickest of {repeats}. Last: "
-        "microseconds an iteration of the chain alone, drawing and gathering of windows included, uniform and TASS.",
+        "Seconds for uniform / TASS, including the clustering and the weights; the paper's (2.6 GHz) in parentheses. "
+        f"S = {WINDOWS} windows for each of {model.size} components in both. Fastest of {repeats}. Last two columns: "
+        "microseconds per iteration of the chain alone, including drawing and gathering the windows.",
         ["T", *(f"{n:,} iterations" for n in steps), "uniform, us", "TASS, us"],
         rows,
     )
     speed = PAPER[lengths[-1]][len(steps) - 1][1] / seconds[-1, -1, 1, 0]
     spread = each[:, :, 1].min(1)
     remarks = [
-        f"TASS at T = {lengths[-1]:,} with {steps[-1]:,} iterations: {seconds[-1, -1, 1, 0]:.2f} s, {speed:.0f} times "
-        "less than the paper's.",
+        f"TASS at T = {lengths[-1]:,} with {steps[-1]:,} iterations takes {seconds[-1, -1, 1, 0]:.2f} s, {speed:.0f} "
+        "times less than in the paper.",
         f"An iteration costs {spread.min():.0f} to {spread.max():.0f} microseconds from T = {lengths[0]:,} to "
-        f"{lengths[-1]:,}: the chain never sees the series. The paper's iteration grew with T. What grows here is "
-        "clustering and weights, once.",
+        f"{lengths[-1]:,}: the chain never touches the series. In the paper the cost of an iteration grew with T. Here "
+        "only the clustering and the weights do, which are computed once.",
     ]
     return Outcome([table], remarks, draw(lengths, steps, seconds), {"seconds": seconds, "microseconds": each})
 
 
 def once(model: Model, y: Array, steps: int, aimed: bool) -> tuple[float, float]:
-    """Seconds from the data to the last draw, and of the chain alone."""
-    begin = time.perf_counter()
+    """Return the seconds from the data to the last draw, and those of the chain alone."""
+    started = time.perf_counter()
     series = Series(y)
     windows = Windows(series, HALF_WIDTH, BUFFER)
     labels = kmeans_labels(series, model.n_states) if aimed else np.zeros(0, dtype=int)
@@ -94,7 +94,7 @@ def once(model: Model, y: Array, steps: int, aimed: bool) -> tuple[float, float]
     ready = time.perf_counter()
     chain(0, model, pool, model.pack(estimate), steps, EPSILON)
     end = time.perf_counter()
-    return end - begin, end - ready
+    return end - started, end - ready
 
 
 def draw(lengths: tuple[int, ...], steps: tuple[int, ...], seconds: Array) -> Any:

@@ -1,4 +1,4 @@
-"""Section 4.1: one rare state.  Distance to the truth, and the log predictive density of held-out rare observations."""
+"""Section 4.1: one rare state.  Distance from the truth, and log predictive density of held-out rare observations."""
 
 from rarehmm.paper import Outcome, Settings
 from rarehmm.paper.common import SINGLE_RARE
@@ -11,10 +11,10 @@ CASE = Case(SINGLE_RARE, [-20.0, 0.0, 20.0], watched=[2], seed=41)
 
 
 def reproduce(settings: Settings) -> Outcome:
-    found = compare(settings, CASE)
+    result = compare(settings, CASE)
     remarks = [
-        *arrival(found),
-        "TASS knows the clusters. A chain that starts at their estimate is at the truth from the first iteration; what "
-        "is left to see is how far it strays (fourth column) and what it predicts (last column).",
+        *arrival(result),
+        "TASS uses the clusters. A chain that starts from their estimate is at the truth from the first iteration; "
+        "what remains to be seen is how far it strays (fourth column) and how well it predicts (last column).",
     ]
-    return Outcome([found.table], remarks, draw(found, CASE, variances=True), numbers(found))
+    return Outcome([result.table], remarks, draw(result, CASE, variances=True), numbers(result))

@@ -17,7 +17,7 @@ from rarehmm.posterior.prediction import sequence_densities, state_densities
 TITLE = "Section 5.2: sleep cycles"
 MINUTES = 1
 DATA = "dreams_spindles"
-RATE = 200  # samples a second
+RATE = 200  # samples per second
 CELL = 2, 10, 5  # L, B, S
 QUICK = 60_000  # samples of each excerpt of about 360,000
 PAPER = {  # appendix B: (L, B, S)
@@ -32,10 +32,10 @@ def reproduce(settings: Settings) -> Outcome:
     s = study(settings)
     c = compare(settings, s, CELL, PAPER[CELL])
     remarks = [
-        "The data are three people of the DREAMS spindle database to learn from and three others to test on, "
-        f"{len(s.train):,} samples at {RATE} Hz as three sequences; the paper has 1,000,000 samples of one person, and "
-        f"as many of the same for its test. Its threshold of 3.8 is in its units; here spikes are the lowest "
-        f"{SHARE:.2%} of each sequence.",
+        "The data are from the DREAMS spindle database: three people for training and three others for testing, "
+        f"{len(s.train):,} training samples at {RATE} Hz in three sequences; the paper has 1,000,000 samples of one "
+        "person, and as many of the same person for testing. Its threshold of 3.8 is in its own units; here spikes are "
+        f"the lowest {SHARE:.2%} of each sequence.",
         on_ceiling(s, PAPER[CELL]),
         *c.remarks,
     ]
@@ -43,12 +43,12 @@ def reproduce(settings: Settings) -> Outcome:
 
 
 def study(settings: Settings) -> Study:
-    """Logarithms of six people, and the spikes of the last three."""
+    """Return the log EEG of three people for training, and the spikes of three others."""
     folder, stop = settings.data / DATA, QUICK if settings.quick else None
-    train, whole = [transform(x) for x in load(folder)], [transform(x) for x in load(folder, TEST)]
-    held = np.concatenate([y[spikes(y)] for y in whole])[:: 6 if settings.quick else 1, None]
+    train, test = [transform(x) for x in load(folder)], [transform(x) for x in load(folder, TEST)]
+    held = np.concatenate([y[spikes(y)] for y in test])[:: 6 if settings.quick else 1, None]
     used = [y[:stop] for y in train]
-    # Fewer observations and a larger step: drift and noise of a step stay the same.
+    # Fewer observations with a larger step leave the drift and the noise of a step unchanged.
     larger = sum(map(len, train)) / sum(map(len, used))
     threshold = np.quantile(np.concatenate(used), SHARE)
     measures = {"density": sequence_densities, "density given the lowest state": given_lowest}
@@ -56,20 +56,21 @@ def study(settings: Settings) -> Study:
 
 
 def given_lowest(model: Model, draws: Draws, y: Array) -> Array:
-    """Log densities (Z, n) of single observations y (n, 1) if they come from the state of the lowest mean, eq. (11)."""
+    """Return log densities (Z, n) of observations y (n, 1) given the state with the lowest mean, eq. (11)."""
     return state_densities(model, draws, y[:, 0], 0)
 
 
 def on_ceiling(s: Study, paper: dict[str, float]) -> str:
-    own = float(np.log(SHARE) - 0.5 * np.log(2 * np.pi * s.held.var()) - 0.5)
+    """Return a remark on the largest log density that the spikes can plausibly have."""
+    ceiling = float(np.log(SHARE) - 0.5 * np.log(2 * np.pi * s.held.var()) - 0.5)
     theirs = " and ".join(f"{v:.2f}" for v in paper.values())
     text = (
-        f"A law with {SHARE:.2%} of its mass on the spikes, spread over them as a Gaussian of their own mean and "
-        f"variance, gives them a log density of {own:.2f}; the paper's are {theirs}."
+        f"A distribution that puts {SHARE:.2%} of its mass on the spikes, as a Gaussian with their own mean and "
+        f"variance, gives them a log density of {ceiling:.2f}; the paper's values are {theirs}."
     )
-    if min(paper.values()) > own:
+    if min(paper.values()) > ceiling:
         text += (
-            " So either its spikes are far more common, or its densities are given the state, as those of eq. (11): "
+            " So either its spikes are far more common, or its densities are conditional on the state, as in eq. (11): "
             "the second measure here."
         )
     return text

@@ -34,25 +34,25 @@ def reproduce(settings: Settings) -> Outcome:
     cell = (HALF_WIDTH, BUFFER, WINDOWS)
     c = compare(settings, study(settings), cell, PAPER[cell])
     remarks = [
-        f"The data are of GOES-16, January to August 2022, {len(y):,} minutes of which the first {TRAIN:,} are learnt "
-        "from; the paper's are of GOES-13 and GOES-15, September 2017 to April 2018, 347,875 minutes with 300,000 to "
-        "learn from. Its densities are those of its appendix B. Held out are the ten observations after each of the "
-        f"{len(c.study.held)} starts of a flare in the rest. Predicted series in the figure start from the clustering, "
-        f"with epsilon = {c.epsilons[1]:.2g}.",
+        f"The data are from GOES-16, January to August 2022: {len(y):,} minutes, the first {TRAIN:,} for training. The "
+        "paper's are from GOES-13 and GOES-15, September 2017 to April 2018: 347,875 minutes, 300,000 for training. "
+        "Its densities are those of its appendix B. Held out are the ten observations after each of the "
+        f"{len(c.study.held)} flare onsets in the rest. Predicted series in the figure are from chains that start at "
+        f"the clustering, with epsilon = {c.epsilons[1]:.2g}.",
         *c.remarks,
     ]
     return Outcome(c.tables, remarks, draw(c, logs, smooth), c.numbers)
 
 
 def flux_and_baseline(settings: Settings) -> tuple[Array, Array]:
-    """Log flux and its piecewise quadratic baseline."""
+    """Return the log flux and its piecewise quadratic baseline."""
     _, flux = load_g16(settings.data / DATA / FILE)
     logs = np.log(flux)
     return logs, baseline(logs, paper_knots(len(logs)))
 
 
 def study(settings: Settings) -> Study:
-    """The residual, and the ten observations after each start of a flare in what is not learnt from."""
+    """Return the residual for training, and the ten observations after each flare onset in the rest."""
     logs, smooth = flux_and_baseline(settings)
     y = logs - smooth
     test = y[TRAIN:]
@@ -71,11 +71,11 @@ def draw(c: Comparison, logs: Array, smooth: Array) -> Any:
     axes[0].set_ylabel("log W/m2")
     axes[1].plot(y, color="0.4", lw=0.3)
     axes[1].axvline(TRAIN, color="black", lw=0.8, ls=":")
-    axes[1].set_title("residual, to learn from up to the dotted line", fontsize=10)
+    axes[1].set_title("residual, for training up to the dotted line", fontsize=10)
     for column, design in enumerate(("targeted", "uniform")):
         series = predicted(np.random.default_rng(4), c.model, c.arms[steady, design].near.draws[0], len(y))
-        for axis, z, one in zip(axes[2 + column : 8 : 2], SHOWN, series, strict=False):
-            axis.plot(one, color=COLOUR[design], lw=0.3)
+        for axis, z, simulated in zip(axes[2 + column : 8 : 2], SHOWN, series, strict=False):
+            axis.plot(simulated, color=COLOUR[design], lw=0.3)
             name = f"predicted: {NAMES[design]}, draw {z * c.steps // KEPT:,}, epsilon {steady:.2g}"
             axis.set_title(name, fontsize=10)
     for axis in axes[1:8]:

@@ -1,4 +1,4 @@
-"""What sections 4.1 to 4.3 share: chains on simulated series, their distance to the truth, held-out densities."""
+"""Shared by sections 4.1 to 4.3: chains on simulated series, their distance from the truth, held-out densities."""
 
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ from rarehmm.windows.windows import Windows
 
 
 class Size(NamedTuple):
-    """Observations, the paper's step, and iterations from the clustering and from starts that know nothing."""
+    """Number of observations, the paper's step, and iterations from the clustering and from uninformed starts."""
 
     T: int
     epsilon: float
@@ -39,16 +39,16 @@ class Size(NamedTuple):
     steps: int
 
 
-# Ten times fewer observations and a step ten times larger: drift and noise of a step stay the same.
+# Ten times fewer observations with a step ten times larger leave the drift and the noise of a step unchanged.
 QUICK, FULL = Size(100_000, 10 * EPSILON, 1_000, 4_000), Size(1_000_000, EPSILON, 10_000, 100_000)
-STARTS, HELD, KEPT = 8, 200, 1_000  # starts that know nothing, held-out observations of a state, draws kept of a chain
+STARTS, HELD, KEPT = 8, 200, 1_000  # uninformed starts, held-out observations per state, draws kept per chain
 TASS, CLOSE, PRINTED = "TASS, counts", "TASS, counts, eta 1e-6", "TASS, as printed"
 UNIFORM, SHARED = "uniform, 15 sets of one", "uniform, 15 shared"
 COLOURED = {TASS: COLOUR["targeted"], PRINTED: COLOUR["printed"], UNIFORM: COLOUR["uniform"]}
 
 
 class Case(NamedTuple):
-    """A simulated series: transitions, means in ascending order, and the states whose parameters are looked at."""
+    """A simulated series: transition matrix, means in ascending order, and the states whose parameters are compared."""
 
     transition: Array
     means: list[float]
@@ -57,9 +57,12 @@ class Case(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What the chains of each design did: ``wild`` (starts, n, d) from starts that know nothing, over ``steps``
-    iterations, and ``near`` (n, d) from the clustering, over ``early`` ones; the densities of held-out observations of
-    each watched state, for each design, from the draws of ``near`` so far, and at the truth."""
+    """Results of the chains of each design.
+
+    ``wild`` (starts, n, d) are draws from uninformed starts over ``steps`` iterations, ``near`` (n, d) those from the
+    clustering over ``early`` iterations; ``density`` has the log predictive densities of held-out observations of each
+    watched state from the first draws of ``near``, ``exact`` those at the truth.
+    """
 
     data: Data
     model: Model
@@ -75,7 +78,7 @@ class Comparison(NamedTuple):
 
 
 def compare(settings: Settings, case: Case) -> Comparison:
-    """Run every design with 15 windows an iteration, from both kinds of start."""
+    """Run every design with 15 windows per iteration, from both kinds of start."""
     T, epsilon, early, steps = QUICK if settings.quick else FULL
     rng = np.random.default_rng(case.seed)
     data, model = simulated(rng, case.transition, case.means, T), paper_model(3)
@@ -108,10 +111,10 @@ def compare(settings: Settings, case: Case) -> Comparison:
     names = [f"mu_{k + 1}" for k in case.watched]
     each = [f"{word} {name}" for word in ("distance of", "density,") for name in names]
     table = Table(
-        f"T = {T:,}, epsilon = {epsilon:g}, L = 2, B = 5, 15 windows an iteration. Found: all of {', '.join(names)} "
-        f"within 1 of the truth over the last fifth of {early:,} and of {steps:,} iterations, from {STARTS} starts "
-        f"that know nothing. Then, from the estimate of the clustering and over {early:,} iterations: the largest "
-        f"distance from the truth, and the log predictive density of {HELD} held-out observations of the state.",
+        f"T = {T:,}, epsilon = {epsilon:g}, L = 2, B = 5, 15 windows per iteration. Found: {', '.join(names)} "
+        f"within 1 of the truth over the last fifth of {early:,} and of {steps:,} iterations, from {STARTS} uninformed "
+        f"starts. Then, from the estimate of the clustering and over {early:,} iterations: the largest distance from "
+        f"the truth, and the log predictive density of {HELD} held-out observations of the state.",
         ["design", f"found, {early:,}", f"found, {steps:,}", *each],
         rows,
     )
@@ -122,44 +125,44 @@ def compare(settings: Settings, case: Case) -> Comparison:
 
 
 def found(model: Model, case: Case, draws: Array) -> int:
-    """How many chains (chains, n, d) have all watched means within 1 of the truth over their last fifth."""
+    """Return how many chains (chains, n, d) have all watched means within 1 of the truth over their last fifth."""
     count = 0
-    for one in draws[:, -(len(draws[0]) // 5) :]:
-        if not np.isnan(one).any():
-            off = in_order(model, one).phi[:, case.watched, 0] - np.array(case.means)[case.watched]
+    for last in draws[:, -(len(draws[0]) // 5) :]:
+        if not np.isnan(last).any():
+            off = in_order(model, last).phi[:, case.watched, 0] - np.array(case.means)[case.watched]
             count += bool((np.abs(off) < 1).all())
     return count
 
 
 def arrival(c: Comparison) -> list[str]:
-    """Why nobody arrives at once, and who arrives, from the numbers of this run."""
+    """Return remarks on how many iterations the chains need, and which of them arrive, from this run's numbers."""
     late = {row[0]: row[2] for row in c.table.rows}
     return [
-        "The paper shows curves without numbers and gives no starts. While the mean of a state is u away from its n "
-        "observations its variance is near u^2, and an iteration moves the mean by epsilon n u / u^2. From starts that "
-        f"know nothing the way takes u^2 / (2 epsilon n) iterations, about {c.needed:,.0f} here, for an exact gradient "
-        "too (noise may throw a chain there sooner). The paper speaks of 1,000 to 2,000: that needs variances that "
-        "stay near their start, as without the metric s^4 on them.",
-        f"After {c.steps:,} iterations, with one window for each component TASS found it {late[TASS]} times (nearly "
-        f"without a uniform share {late[CLOSE]}, as printed {late[PRINTED]}) and uniform sub-sampling {late[UNIFORM]}; "
-        f"with its 15 windows shared by all components, which costs the same, {late[SHARED]}.",
+        "The paper shows curves without numbers and does not give its starts. While the mean of a state is u away from "
+        "its n observations, its variance is near u^2, and an iteration moves the mean by epsilon n u / u^2. From "
+        f"uninformed starts this takes u^2 / (2 epsilon n) iterations, about {c.needed:,.0f} here, even with an exact "
+        "gradient (noise may bring a chain there sooner). The paper reports 1,000 to 2,000, which requires variances "
+        "that stay near their initial values, as they do without the metric s^4.",
+        f"After {c.steps:,} iterations with one window per component, TASS found it {late[TASS]} times (almost without "
+        f"a uniform component {late[CLOSE]}, as printed {late[PRINTED]}) and uniform subsampling {late[UNIFORM]}; with "
+        f"its 15 windows shared by all components, at the same cost, {late[SHARED]}.",
     ]
 
 
 def draw(c: Comparison, case: Case, variances: bool = False) -> Any:
-    """Distance of the watched parameters to the truth against iterations, and held-out densities."""
+    """Plot the distance of the watched parameters from the truth against iterations, and held-out densities."""
     panels = [(k, i) for i in range(1 + variances) for k in case.watched]
     total = len(panels) + len(case.watched)
     made, axes = figure(total // 2, 2) if total > 4 else figure(total)
     for axis, (k, i) in zip(axes, panels, strict=False):
         true = 1.0 if i else case.means[k]
         for name in (UNIFORM, TASS):
-            for number, one in enumerate(c.wild[name]):
-                value = in_order(c.model, kept(one)).phi[:, k, i]
-                at = np.arange(1, len(value) + 1) * (c.steps // len(one))
+            for number, draws in enumerate(c.wild[name]):
+                value = in_order(c.model, kept(draws)).phi[:, k, i]
+                at = np.arange(1, len(value) + 1) * (c.steps // len(draws))
                 label = name.split(",")[0] if number == 0 else None
                 axis.plot(at, np.abs(value - true), color=COLOURED[name], lw=0.8, alpha=0.7, label=label)
-        axis.set(yscale="log", ylim=(1e-3, 1e3), xlabel="iteration", title=f"{STARTS} starts that know nothing")
+        axis.set(yscale="log", ylim=(1e-3, 1e3), xlabel="iteration", title=f"{STARTS} uninformed starts")
         axis.set_ylabel(f"|variance_{k + 1} - 1|" if i else f"|mu_{k + 1} - ({true:g})|")
         axis.axvline(c.early, color="0.6", lw=0.8, ls=":")
     axes[0].legend(fontsize=8, loc="lower left")
@@ -176,5 +179,5 @@ def draw(c: Comparison, case: Case, variances: bool = False) -> Any:
 
 
 def numbers(c: Comparison) -> dict[str, Any]:
-    """Everything for the JSON file."""
+    """Return all numbers for the JSON file."""
     return {"header": c.table.header, "rows": c.table.rows, "density": c.density, "needed": c.needed}

@@ -6,7 +6,7 @@ from rarehmm.paper.grid import tuning
 TITLE = "Appendix B: tuning on sleep cycles"
 MINUTES = 2
 DATA = sleep.DATA
-CHANGE = 0.10  # over the grid, in the paper's words
+CHANGE = 0.10  # over the grid, according to the paper
 
 
 def reproduce(settings: Settings) -> Outcome:

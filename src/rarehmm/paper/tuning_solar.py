@@ -6,7 +6,7 @@ from rarehmm.paper.grid import tuning
 TITLE = "Appendix B: tuning on solar flares"
 MINUTES = 2
 DATA = solar.DATA
-CHANGE = 0.02  # over the grid, in the paper's words
+CHANGE = 0.02  # over the grid, according to the paper
 
 
 def reproduce(settings: Settings) -> Outcome:

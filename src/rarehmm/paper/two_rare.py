@@ -1,4 +1,4 @@
-"""Section 4.2: two rare states, on both sides of a common one."""
+"""Section 4.2: two rare states, one on either side of a common one."""
 
 import numpy as np
 
@@ -14,10 +14,10 @@ CASE = Case(TWO_RARE[np.ix_(ASCENDING, ASCENDING)], [-20.0, 0.0, 20.0], watched=
 
 
 def reproduce(settings: Settings) -> Outcome:
-    found = compare(settings, CASE)
+    result = compare(settings, CASE)
     remarks = [
         "States are numbered by their means here: the paper's states 2 and 3 are states 1 and 3.",
-        *arrival(found),
-        "The true matrix forbids the way from one rare state to the other; the chain works with small probabilities.",
+        *arrival(result),
+        "The true matrix forbids transitions between the two rare states; the chain gives them small probabilities.",
     ]
-    return Outcome([found.table], remarks, draw(found, CASE), numbers(found))
+    return Outcome([result.table], remarks, draw(result, CASE), numbers(result))

@@ -1,8 +1,8 @@
 """Rare events: stretches of a series in which a rare state is probable, as a table.
 
-An event begins where the probability of the rare states together reaches ``threshold`` and ends where it falls below.
-Two events closer than ``gap`` observations are one: a probability that flickers around the threshold is one event.
-Events shorter than ``shortest`` are left out.  No event crosses from one sequence to the next.
+An event starts where the total probability of the rare states reaches ``threshold`` and ends where it falls below.
+Events less than ``gap`` observations apart are merged, so that a probability that flickers around the threshold makes
+one event.  Events shorter than ``shortest`` are dropped.  No event spans two sequences.
 """
 
 from typing import Any, NamedTuple
@@ -16,8 +16,11 @@ COLUMNS = ["start", "end", "duration", "peak", "peak_at", "state", "probability"
 
 
 class Event(NamedTuple):
-    """Rows [low, high), and the sums over them (R + 1,) of the probabilities of R rare states and of all together;
-    ``since``: the sums over the rows after it that were seen, which a next event close by makes part of it."""
+    """An event in rows [low, high) that may still grow.
+
+    ``total`` (R + 1,) sums the probabilities of each of the R rare states, and of all of them, over its rows; ``since``
+    sums them over the rows read after it, which become part of it if the next event is close enough to be merged.
+    """
 
     low: int
     high: int
@@ -26,9 +29,22 @@ class Event(NamedTuple):
 
 
 class Events:
-    """Events of a series, from probabilities of its states that are added a stretch at a time, in order of time.
+    """Collects the events of a series from state probabilities that are added one stretch at a time, in order.
 
-    ``rare``: the states that count; ``centre``: from where the most extreme observation is seen, by default the mean.
+    Parameters
+    ----------
+    series : Series
+        The observations.
+    rare : ndarray of int
+        The states that count as rare.
+    threshold : float
+        Total probability of the rare states at which an event starts.
+    gap : int
+        Events fewer than this many observations apart are merged.
+    shortest : int
+        Shortest event that is kept, in observations.
+    centre : float, optional
+        Level from which the peak is measured; by default the mean of the first column.
     """
 
     def __init__(
@@ -42,48 +58,48 @@ class Events:
         centre: float | None = None,
     ) -> None:
         if not 0 < threshold <= 1:
-            raise ValueError(f"threshold is {threshold}; a probability above 0, and 1 at most, is needed.")
+            raise ValueError(f"threshold is {threshold}; it must be a probability above 0 and at most 1.")
         for name, value in (("gap", gap), ("shortest", shortest)):
             if value < 1:
-                raise ValueError(f"{name} is {value}; a number of observations from 1 is needed.")
+                raise ValueError(f"{name} is {value}; it must be a number of observations, 1 or more.")
         self.series, self.rare, self.threshold, self.gap, self.shortest = series, rare, threshold, gap, shortest
         self.centre = series.summaries[0].mean if centre is None else centre
         self.found: list[dict[str, Any]] = []
-        self.rows: list[tuple[int, int]] = []  # where they begin and end, the end not included
-        self.open: Event | None = None  # one that may go on in the next stretch
+        self.rows: list[tuple[int, int]] = []  # first row of each event, and one past its last
+        self.open: Event | None = None  # the event that may continue in the next stretch
 
     def add(self, first: int, probabilities: Array) -> None:
-        """Probabilities (n, K) of the rows [first, first + n)."""
+        """Add the probabilities (n, K) of rows [first, first + n), which must follow the rows added before."""
         last, bounds = first + len(probabilities), self.series.bounds
         mass = probabilities[:, self.rare]
         mass = np.column_stack([mass, np.minimum(mass.sum(1), 1.0)])  # (n, R + 1)
         above = np.concatenate([[False], mass[:, -1] >= self.threshold, [False]])
         joins = bounds[(bounds > first) & (bounds < last)] - first
-        split = joins[above[joins] & above[joins + 1]]  # where an event ends and the next sequence begins with one
+        split = joins[above[joins] & above[joins + 1]]  # an event ends here, and the next sequence starts with one
         low = first + np.union1d(np.flatnonzero(above[1:] > above[:-1]), split)
         high = first + np.union1d(np.flatnonzero(above[1:] < above[:-1]), split)
         sequence = np.searchsorted(bounds, low, side="right")
-        near = (low[1:] - high[:-1] < self.gap) & (sequence[1:] == sequence[:-1])  # the event before
+        near = (low[1:] - high[:-1] < self.gap) & (sequence[1:] == sequence[:-1])  # merged with the event before
         low, high = low[np.append(True, ~near)[: len(low)]], high[np.append(~near, True)[: len(high)]]
-        for begin, end in zip(low.tolist(), high.tolist(), strict=True):
-            total = mass[begin - first : end - first].sum(0)
-            if self.open is not None and self.reaches(self.open, begin):
-                begin, total = self.open.low, total + self.open.total + mass[: begin - first].sum(0) + self.open.since
+        for start, end in zip(low.tolist(), high.tolist(), strict=True):
+            total = mass[start - first : end - first].sum(0)
+            if self.open is not None and self.reaches(self.open, start):
+                start, total = self.open.low, total + self.open.total + mass[: start - first].sum(0) + self.open.since
             else:
                 self.close()
-            self.open = Event(begin, end, total, np.zeros(len(total)))
+            self.open = Event(start, end, total, np.zeros(len(total)))
         if self.open is not None and not self.reaches(self.open, last):
             self.close()
         elif self.open is not None:
             self.open = self.open._replace(since=self.open.since + mass[max(self.open.high - first, 0) :].sum(0))
 
     def reaches(self, event: Event, row: int) -> bool:
-        """Whether an event that begins at a row is one with this one."""
+        """Return whether an event that starts at ``row`` is merged with this one."""
         bounds = self.series.bounds
         return row - event.high < self.gap and row < bounds[np.searchsorted(bounds, event.high)]
 
     def close(self) -> None:
-        """Note the open event, if any, with what the series was meanwhile."""
+        """Record the open event, if any, with its peak."""
         event, self.open = self.open, None
         if event is None or event.high - event.low < self.shortest:
             return
@@ -110,24 +126,24 @@ class Events:
         )
 
     def table(self) -> Any:
-        """A pandas DataFrame of the events, when all is added.
+        """Return the events as a pandas DataFrame, once all probabilities have been added.
 
-        ``start``, ``end`` (the last observation of the event) and ``peak_at`` are in the index of the data, or row
-        numbers; ``duration`` counts observations; ``peak`` is the most extreme observation (of the first column), seen
-        from ``centre``; ``state`` the most probable of the rare states over the event; ``probability`` the mean of
-        theirs together.
+        ``start``, ``end`` (the last observation of the event) and ``peak_at`` are labels of the index of the data, or
+        row numbers; ``duration`` counts observations; ``peak`` is the observation of the first column farthest from
+        ``centre``; ``state`` is the most probable rare state over the event; ``probability`` is the mean total
+        probability of the rare states.
         """
         import pandas as pd
 
-        if not self.found:  # of the same types as one with rows
+        if not self.found:  # an empty table whose columns have the same types
             stamp = self.series.stamp(0)
-            one = dict.fromkeys(("start", "end", "peak_at"), stamp) | {"duration": 0, "peak": 0.0, "state": 0}
-            return pd.DataFrame([one | {"probability": 0.0, "sequence": 0}], columns=COLUMNS).iloc[:0]
+            row = dict.fromkeys(("start", "end", "peak_at"), stamp) | {"duration": 0, "peak": 0.0, "state": 0}
+            return pd.DataFrame([row | {"probability": 0.0, "sequence": 0}], columns=COLUMNS).iloc[:0]
         return pd.DataFrame(self.found, columns=COLUMNS)
 
 
 def event_table(series: Series, probabilities: Array, rare: IntArray, **settings: Any) -> Any:
-    """The table of ``Events`` with given ``settings``, from probabilities (T, K) of the states of a series."""
+    """Return the event table for state probabilities (T, K); ``settings`` are passed to ``Events``."""
     events = Events(series, rare, **settings)
     events.add(0, probabilities)
     return events.table()

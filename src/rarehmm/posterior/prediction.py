@@ -1,6 +1,6 @@
-r"""What a posterior says about a series: states, what comes next, and the density of held-out observations.
+r"""Posterior predictions: state probabilities, streaming updates, forecasts, and held-out predictive densities.
 
-Everything is averaged over draws of the posterior (``points``, a list of parameters); one point is a list of one.
+Everything is averaged over draws of the posterior (``points``, a list of parameters, which may have one element).
 """
 
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from rarehmm.posterior.posterior import Draws
 def state_probabilities(
     model: Model, points: list[Parameters], series: Series, *, causal: bool = False, threads: int | None = None
 ) -> Array:
-    """Probabilities (T, K) of the states given the whole series, or (``causal``) given the past and the present."""
+    """Return state probabilities (T, K), smoothed or (``causal``) filtered, averaged over ``points``."""
     function = filter_states if causal else smooth
     total = np.zeros((len(series), model.n_states))
     for point in points:
@@ -34,55 +34,79 @@ def state_probabilities(
 
 
 def log_score(model: Model, points: list[Parameters], series: Series, *, threads: int | None = None) -> float:
-    r"""Log density of a series, :math:`\log \frac 1 Z \sum_z p(y \mid \theta_z)`."""
+    r"""Return the log predictive density of a series, :math:`\log \frac 1 Z \sum_z p(y \mid \theta_z)`."""
     values = [log_likelihood(model, point, series, threads=threads) for point in points]
     return float(logsumexp(values) - np.log(len(values)))
 
 
 # ---------------------------------------------------------------- streams
 class Stream(NamedTuple):
-    """Where a stream stands: ``law`` (Z, K), the law of its present state under each of Z points, and the number of
-    observations seen; None before the first."""
+    """State of a stream of observations, as returned by ``RareHMM.update``.
+
+    Attributes
+    ----------
+    distribution : ndarray or None, (Z, K)
+        Filtered distribution of the current state under each of Z posterior draws; None before the first observation.
+    seen : int
+        Number of observations so far.
+    """
 
     distribution: Array | None = None
     seen: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data, for JSON."""
+        """Convert the stream to plain data that can be stored as JSON.
+
+        Returns
+        -------
+        dict
+        """
         return {"distribution": None if self.distribution is None else self.distribution.tolist(), "seen": self.seen}
 
     @classmethod
-    def from_dict(cls, given: dict[str, Any]) -> "Stream":
-        """The stream that was kept with ``to_dict``."""
+    def from_dict(cls, stored: dict[str, Any]) -> "Stream":
+        """Restore a stream from the result of ``to_dict``.
+
+        Parameters
+        ----------
+        stored : dict
+            What ``to_dict`` returned.
+
+        Returns
+        -------
+        Stream
+
+        Raises
+        ------
+        ValueError
+            If the data are not those of a stream.
+        """
         try:
-            kept = given["distribution" if "distribution" in given else "law"]  # its name in version 0.1
-            distribution = None if kept is None else np.array(kept, dtype=float)
-            seen = check_whole("seen", given["seen"], 0)
+            values = stored["distribution" if "distribution" in stored else "law"]  # its name in version 0.1
+            distribution = None if values is None else np.array(values, dtype=float)
+            seen = check_whole("seen", stored["seen"], 0)
         except (LookupError, OverflowError, TypeError, ValueError) as error:
-            raise ValueError(f"this is no stream that was kept ({error}); begin a new one with None.") from None
-        good = distribution is None or (
+            raise ValueError(f"this is not a stored stream ({error}); start a new one with None.") from None
+        valid = distribution is None or (
             distribution.ndim == 2
             and distribution.size > 0
             and (distribution >= 0).all()
             and np.allclose(distribution.sum(1), 1)
         )
-        if not good:
-            raise ValueError(
-                "this is no stream that was kept: its laws are no probabilities; begin a new one with None."
-            )
+        if not valid:
+            raise ValueError("this is not a stored stream: its rows are not probabilities; start a new one with None.")
         return cls(distribution, seen)
 
     @property
     def probability(self) -> Array:
-        """Of each state now (K,), averaged over points."""
+        """Probability of each state now (K,), averaged over the posterior draws."""
         if self.distribution is None:
-            raise ValueError("the stream has seen no observation yet.")
+            raise ValueError("the stream has seen no observations yet.")
         return np.asarray(self.distribution.mean(0))
 
 
-class Ready(NamedTuple):
-    """Points made ready for streams: the law of a first state (Z, K), transition matrices (Z, K, K), and what the
-    family prepares, arrays (Z, K)."""
+class StreamParameters(NamedTuple):
+    """Parameters of Z draws, prepared for streaming: start (Z, K), transition (Z, K, K), emission constants (Z, K)."""
 
     family: Family
     start: Array
@@ -90,47 +114,61 @@ class Ready(NamedTuple):
     constants: tuple[Array, ...]
 
     @classmethod
-    def of(cls, model: Model, points: list[Parameters]) -> "Ready":
+    def of(cls, model: Model, points: list[Parameters]) -> "StreamParameters":
+        """Prepare ``points`` for streaming."""
         constants = np.array([[prepare(model.family, phi) for phi in point.phi] for point in points])
         start, transition = np.array([p.start for p in points]), np.array([p.transition for p in points])
         return cls(model.family, start, transition, tuple(np.moveaxis(constants, -1, 0)))
 
 
-def update(ready: Ready, stream: Stream, y: npt.ArrayLike) -> Stream:
-    """The stream after one more observation, a number or D of them; NaN for one that is missing.
+def update(parameters: StreamParameters, stream: Stream, y: npt.ArrayLike) -> Stream:
+    """Return the stream after one more observation: a number or D numbers, NaN where missing.
 
-    K^2 operations for each point.  It says the same as ``state_probabilities(causal=True)`` on all of the series.
+    Costs K^2 operations per draw, and gives the same as ``state_probabilities(causal=True)`` on the whole series.
     """
-    row = np.atleast_1d(np.asarray(y, dtype=float))
-    if row.shape != (columns(ready.family),):
-        raise ValueError(f"y has shape {np.shape(y)}; one observation of {columns(ready.family)} columns is needed.")
-    if stream.distribution is not None and stream.distribution.shape != ready.start.shape:
+    family, row = parameters.family, np.atleast_1d(np.asarray(y, dtype=float))
+    if row.shape != (columns(family),):
+        raise ValueError(f"y has shape {np.shape(y)}; it must be one observation of {columns(family)} columns.")
+    if stream.distribution is not None and stream.distribution.shape != parameters.start.shape:
         raise ValueError(
-            f"the stream has shape {stream.distribution.shape}, this fit {ready.start.shape}: it is of another one."
+            f"the stream has shape {stream.distribution.shape} and this fit {parameters.start.shape}: it belongs to "
+            "another fit. Start a new one with None."
         )
     prior = (
-        ready.start if stream.distribution is None else np.einsum("zj,zjk->zk", stream.distribution, ready.transition)
+        parameters.start
+        if stream.distribution is None
+        else np.einsum("zj,zjk->zk", stream.distribution, parameters.transition)
     )
-    if not there(ready.family, row[None])[0]:
+    if not there(family, row[None])[0]:
         return Stream(prior, stream.seen + 1)
-    for value, domain in zip(row, domains(ready.family), strict=True):
+    for value, domain in zip(row, domains(family), strict=True):
         if abs(value) > LARGEST or not (domain.valid(value) or np.isnan(value)):
             raise ValueError(
-                f"observation {stream.seen + 1} is {value:g}; {domain.message} up to {LARGEST:g} are needed, NaN in "
-                "gaps."
+                f"observation {stream.seen + 1} is {value:g}; the family takes {domain.message}, up to {LARGEST:g}. "
+                "Mark gaps with NaN."
             )
-    seen: Any = row[0] if len(row) == 1 else tuple(row)
+    observed: Any = row[0] if len(row) == 1 else tuple(row)
     with np.errstate(divide="ignore"):
-        logs = np.log(prior) + log_density(ready.family, seen, ready.constants)
+        logs = np.log(prior) + log_density(family, observed, parameters.constants)
     distribution = np.exp(logs - logs.max(1, keepdims=True))
     return Stream(distribution / distribution.sum(1, keepdims=True), stream.seen + 1)
 
 
-# ---------------------------------------------------------------- what comes next
+# ---------------------------------------------------------------- forecasts
 class Forecast(NamedTuple):
-    """``states`` (H, K): probability of each state 1, ..., H steps ahead; ``event`` (H,): that a rare state is visited
-    within so many steps, with the ends of an interval over the posterior, ``low`` and ``high`` (H,); ``observations``
-    (n, H) or (n, H, D): simulated."""
+    """Forecast over a horizon of H steps, as returned by ``RareHMM.forecast``.
+
+    Attributes
+    ----------
+    states : ndarray, (H, K)
+        Probability of each state 1, ..., H steps ahead.
+    event : ndarray, (H,)
+        Probability that a rare state is visited within 1, ..., H steps.
+    low, high : ndarray, (H,)
+        Ends of the central 90 % posterior interval of ``event``.
+    observations : ndarray, (n, H) or (n, H, D)
+        Simulated continuations of the series.
+    """
 
     states: Array
     event: Array
@@ -150,41 +188,39 @@ def forecast(
     probability: float = 0.9,
     size: int = 1000,
 ) -> Forecast:
-    """What comes after a series whose last state has the law (Z, K) under each of Z points."""
+    """Forecast a series whose last state has the given distribution (Z, K) under each of Z points."""
     check_whole("horizon", horizon)
     check_whole("size", size, 0)
     steps = np.stack([point.transition for point in points])  # (Z, K, K)
     common = ~np.isin(np.arange(model.n_states), rare)
     states, event = np.empty((horizon, model.n_states)), np.empty((len(points), horizon))
-    ahead = spared = distribution[:, None]
+    anywhere = avoided = distribution[:, None]
     for h in range(horizon):
-        ahead, spared = ahead @ steps, np.where(common, spared @ steps, 0.0)  # anywhere; no rare state so far
-        states[h], event[:, h] = ahead[:, 0].mean(0), 1 - spared[:, 0].sum(1)
+        anywhere, avoided = anywhere @ steps, np.where(common, avoided @ steps, 0.0)  # avoided: no rare state so far
+        states[h], event[:, h] = anywhere[:, 0].mean(0), 1 - avoided[:, 0].sum(1)
     low, high = np.quantile(event, [(1 - probability) / 2, (1 + probability) / 2], axis=0)
-    each = []
+    observations = []
     for n in range(size):
         z = n % len(points)
-        now = int(rng.choice(model.n_states, p=distribution[z] / distribution[z].sum()))
-        each.append(simulate(rng, model, points[z], horizon, now)[0])
-    return Forecast(states, event.mean(0), low, high, np.array(each))
+        last = int(rng.choice(model.n_states, p=distribution[z] / distribution[z].sum()))
+        observations.append(simulate(rng, model, points[z], horizon, last)[0])
+    return Forecast(states, event.mean(0), low, high, np.array(observations))
 
 
 # ---------------------------------------------------------------- held-out observations
-
-
 def state_densities(model: Model, draws: Draws, y: Array, state: int) -> Array:
-    r"""Log densities (Z, n) of observations y (n,) or (n, D), known to come from ``state``, under each of Z draws.
+    r"""Return log densities (Z, n) of observations y (n,) or (n, D) known to come from ``state``, under Z draws.
 
     .. math:: \log p(Y^{(r)} \mid \theta_z, X^{(r)} = k)
     """
-    draws, y = several(draws), np.atleast_2d(np.asarray(y, dtype=float).T).T  # (n, D)
+    draws, y = flatten_draws(draws), np.atleast_2d(np.asarray(y, dtype=float).T).T  # (n, D)
     value = y[:, 0] if columns(model.family) == 1 else tuple(y.T)
     logs = [log_density(model.family, value, prepare(model.family, phi)) for phi in draws.phi[:, state]]
     return np.where(there(model.family, y), constant(model.family, y) + np.array(logs), 0.0)
 
 
-def several(draws: Draws) -> Draws:
-    """Draws with one leading axis, from any number of them."""
+def flatten_draws(draws: Draws) -> Draws:
+    """Merge all leading axes of the draws into one."""
     phi, transition = draws
     if phi.size == 0:
         raise ValueError("there are no draws to predict with.")
@@ -192,8 +228,8 @@ def several(draws: Draws) -> Draws:
 
 
 def sequence_densities(model: Model, draws: Draws, y: Array) -> Array:
-    r"""Log densities (Z, n) of n held-out sequences y (n, m) under each of Z draws, from the start law of the model."""
-    draws, y = several(draws), np.atleast_2d(np.asarray(y, dtype=float))
+    r"""Return log densities (Z, n) of n held-out sequences y (n, m) under Z draws, from the model's start."""
+    draws, y = flatten_draws(draws), np.atleast_2d(np.asarray(y, dtype=float))
     _, m = y.shape
     K = draws.transition.shape[-1]
     distribution = np.array([stationary(P) if model.start is None else model.start for P in draws.transition])  # (Z, K)
@@ -210,7 +246,7 @@ def sequence_densities(model: Model, draws: Draws, y: Array) -> Array:
 
 
 def held_out(densities: Array) -> float:
-    r"""Mean log predictive density of n held-out observations or sequences, from their log densities (Z, n).
+    r"""Return the mean log predictive density of n held-out observations or sequences from log densities (Z, n).
 
     .. math:: \frac 1 n \sum_r \log \Bigl(\frac 1 Z \sum_z p(Y^{(r)} \mid \theta_z)\Bigr)
 
@@ -220,6 +256,6 @@ def held_out(densities: Array) -> float:
 
 
 def held_out_so_far(densities: Array) -> Array:
-    """The same (Z,) from the first 1, 2, ..., Z draws."""
+    """Return the mean log predictive densities (Z,) based on the first 1, 2, ..., Z draws; see ``held_out``."""
     total = np.logaddexp.accumulate(densities, axis=0) - np.log(np.arange(1, len(densities) + 1))[:, None]
     return np.asarray(total.mean(1))

@@ -1,7 +1,7 @@
 """Posterior predictive checks: would the model have produced a series like this one?
 
-Replicas of the series are simulated from draws of the posterior, with its sequences, gaps and length; what is measured
-on the series is measured on each of them.
+Replicated series, with the same sequences, gaps and length, are simulated from draws of the posterior; test statistics
+of the data are compared with those of the replicates.
 """
 
 import numpy as np
@@ -13,65 +13,73 @@ from rarehmm.model.model import Model, Parameters
 from rarehmm.model.simulation import simulate
 from rarehmm.sampling.diagnostics import Check
 
-LONG = 1_000_000  # of a longer series, evenly spaced pieces are looked at
-FAR = 4.0  # standard deviations of the replicas
+LONG = 1_000_000  # observations; of a longer series, evenly spaced pieces are checked
+FAR = 4.0  # standard deviations of the replicates
 
 
 def replicate(rng: np.random.Generator, model: Model, point: Parameters, bounds: IntArray, missing: Array) -> Array:
-    """A series (T, D) like one with the given bounds of sequences and missing observations (T, D)."""
+    """Simulate a series (T, D) with the given sequence bounds and mask of missing values (T, D)."""
     parts = [simulate(rng, model, point, int(n))[0].reshape(int(n), -1) for n in np.diff(bounds)]
     return np.where(missing, np.nan, np.concatenate(parts))
 
 
-def measured(y: Array, bounds: IntArray, level: float) -> dict[str, float]:
-    """What is looked at in a column (T,): moments, extremes, correlation, and the stretches above a level."""
-    seen = y[~np.isnan(y)]
+def statistics_of(y: Array, bounds: IntArray, level: float) -> dict[str, float]:
+    """Return the test statistics of a column (T,): moments, extremes, autocorrelation, excursions above a level."""
+    observed = y[~np.isnan(y)]
     joined = np.ones(len(y) - 1, dtype=bool)
-    joined[bounds[1:-1] - 1] = False  # none across a join
+    joined[bounds[1:-1] - 1] = False  # no pairs across a sequence boundary
     before, after = y[:-1][joined], y[1:][joined]
     both = ~np.isnan(before) & ~np.isnan(after)
-    centred = before[both] - seen.mean(), after[both] - seen.mean()
+    centred = before[both] - observed.mean(), after[both] - observed.mean()
     high = (y > level).astype(np.int8)
     edges = np.diff(high, prepend=0, append=0)
     lengths = np.flatnonzero(edges < 0) - np.flatnonzero(edges > 0)
     return {
-        "mean": float(seen.mean()),
-        "standard deviation": float(seen.std()),
-        "smallest": float(seen.min()),
-        "largest": float(seen.max()),
-        "correlation of neighbours": float((centred[0] * centred[1]).sum() / max((centred[0] ** 2).sum(), 1e-300)),
-        "stretches in the highest 1 %": float(len(lengths)),
-        "longest of these": float(lengths.max(initial=0)),
+        "mean": float(observed.mean()),
+        "standard deviation": float(observed.std()),
+        "minimum": float(observed.min()),
+        "maximum": float(observed.max()),
+        "lag-1 autocorrelation": float((centred[0] * centred[1]).sum() / max((centred[0] ** 2).sum(), 1e-300)),
+        "excursions into the top 1 %": float(len(lengths)),
+        "longest such excursion": float(lengths.max(initial=0)),
     }
 
 
 def check_predictive(
     rng: np.random.Generator, model: Model, points: list[Parameters], series: Series, count: int = 50
 ) -> list[Check]:
-    """A check for each thing that is measured, in each column that is not all missing: how many standard deviations of
-    the replicas it is away from their mean; bad if it is far away and beyond all of them."""
+    """Return a check for each test statistic of each column that is not missing throughout.
+
+    The value of a check is the distance of the data from the mean of ``count`` replicates, in standard deviations of
+    the replicates; it fails if the data lie far away and outside the range of all replicates.
+    """
     series = pieces(series, LONG)
     y = series.read(0, len(series))
     missing, bounds = np.isnan(y), series.bounds
-    several, there = y.shape[1] > 1, np.flatnonzero(~missing.all(0))
-    levels = np.nanquantile(y[:, there], 0.99, axis=0)
-    seen = [measured(column, bounds, level) for column, level in zip(y[:, there].T, levels, strict=True)]
-    drawn: list[list[dict[str, float]]] = [[] for _ in levels]
+    columns = np.flatnonzero(~missing.all(0))
+    levels = np.nanquantile(y[:, columns], 0.99, axis=0)
+    observed = [statistics_of(column, bounds, level) for column, level in zip(y[:, columns].T, levels, strict=True)]
+    replicated: list[list[dict[str, float]]] = [[] for _ in levels]
     for number in range(count):
         copy = replicate(rng, model, points[number % len(points)], bounds, missing)
-        for found, column, level in zip(drawn, copy[:, there].T, levels, strict=True):
-            found.append(measured(column, bounds, level))
+        for statistics, column, level in zip(replicated, copy[:, columns].T, levels, strict=True):
+            statistics.append(statistics_of(column, bounds, level))
     checks = []
-    for i, mine, theirs in zip(there.tolist(), seen, drawn, strict=True):
-        for name, value in mine.items():
-            checks.append(compared(name + (f" of column {i}" if several else ""), value, [t[name] for t in theirs]))
+    for i, data, replicates in zip(columns.tolist(), observed, replicated, strict=True):
+        where = f" of column {i}" if y.shape[1] > 1 else ""
+        for name, value in data.items():
+            checks.append(compare(name + where, value, [statistics[name] for statistics in replicates]))
     return checks
 
 
-def compared(name: str, value: float, replicates: list[float]) -> Check:
+def compare(name: str, value: float, replicates: list[float]) -> Check:
+    """Return the check of one statistic of the data against those of the replicates."""
     low, high, mean = min(replicates), max(replicates), float(np.mean(replicates))
     unit = max(float(np.std(replicates)), 1e-9 * max(abs(mean), abs(value)))
-    away = (value - mean) / unit if unit > 0 else 0.0
-    good = low <= value <= high or abs(away) < FAR
-    message = f"standard deviations away: {value:.4g}, where series of the model have {low:.4g} to {high:.4g}"
-    return Check(name, float(away), good, message)
+    distance = (value - mean) / unit if unit > 0 else 0.0
+    passed = low <= value <= high or abs(distance) < FAR
+    message = (
+        f"standard deviations from the replicates: {value:.4g} in the data, {low:.4g} to {high:.4g} in series "
+        "simulated from the model"
+    )
+    return Check(name, float(distance), passed, message)

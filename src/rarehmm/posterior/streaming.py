@@ -1,9 +1,9 @@
-"""Probabilities of the states of a series of any length, a stretch at a time, as if it were taken as a whole.
+"""State probabilities of a series of any length, one stretch at a time, equal to those of a pass over all of it.
 
-The law of the state before a stretch is carried into it.  After it a halo is read, so long that whatever comes later
-makes no difference: given the state at its end, whichever, the law of the last state of the stretch is the same, and
-then so are those of all states before.  A long gap of missing values asks for a long halo.  Masses below e^-300 are not
-carried: only where transitions are forbidden could they come to count again.
+The distribution of the state before a stretch is carried into it.  After the stretch a halo is read, long enough that
+whatever follows makes no difference: whichever state the halo ends in, the distribution of the last state of the
+stretch is the same, and then so are those of all earlier states.  A long gap of missing values needs a long halo.
+Probabilities below e^-300 are dropped: only where transitions are forbidden could they ever matter again.
 """
 
 from collections.abc import Iterator
@@ -15,14 +15,14 @@ import numpy as np
 
 from rarehmm.common.arrays import Array
 from rarehmm.common.progress import OnProgress, silent
-from rarehmm.common.writing import whole_folder, written_npy
+from rarehmm.common.writing import atomic_folder, npy_writer
 from rarehmm.data.series import STRETCH, Series
 from rarehmm.data.sources.checks import library
 from rarehmm.exact.passes import densities, filter_states, prepared, smooth
 from rarehmm.model.model import Model, Parameters
 
-ROWS = 1 << 20  # of a stretch; fewer where there are more than four states
-HALO = 4096  # rows that are tried first
+ROWS = 1 << 20  # rows per stretch; fewer with more than four states
+HALO = 4096  # rows of the first halo that is tried
 TOLERANCE = 1e-11
 STORED = np.float32
 
@@ -38,49 +38,53 @@ def stretches_of_probabilities(
     threads: int | None = None,
     on_progress: OnProgress = silent,
 ) -> Stretches:
-    """Stretches [first, last) and the probabilities (last - first, K) of the states in them, averaged over points:
-    given the whole series, or (``causal``) given the past and the present."""
-    function, T, size = filter_states if causal else smooth, len(series), rows_of_stretch(model.n_states)
-    distributions: list[Array | None] = [None] * len(points)  # of the state before a stretch, where a sequence goes on
+    """Yield (first, last, probabilities) for consecutive stretches of rows [first, last).
+
+    The probabilities (last - first, K) are averaged over points, and smoothed or (``causal``) filtered.
+    """
+    function, T, size = filter_states if causal else smooth, len(series), rows_per_stretch(model.n_states)
+    before: list[Array | None] = [None] * len(points)  # distributions of the last state, if its sequence continues
     for low in range(0, T, size):
         last = high = min(T, low + size)
         after: list[Array | None] = [None] * len(points)
         if high not in series.bounds:
-            known = [
-                distribution_after(model, *one, series, low, high, threads)
-                for one in zip(points, distributions, strict=True)
+            filtered = [
+                distribution_after(model, point, distribution, series, low, high, threads)
+                for point, distribution in zip(points, before, strict=True)
             ]
-            after = [*known]
+            after = [*filtered]
             if not causal:
-                last = max(reach(model, *one, series, high) for one in zip(points, known, strict=True))
-        join = int(series.bounds[np.searchsorted(series.bounds, low)])  # where the sequence ends that goes on
+                ends = [halo_end(model, *given, series, high) for given in zip(points, filtered, strict=True)]
+                last = max(ends)
+        join = int(series.bounds[np.searchsorted(series.bounds, low)])  # where the continuing sequence ends
         total = np.zeros((high - low, model.n_states))
         for first, end in pairwise(sorted({low, min(join, last), last})):
             part = series.part(first, end)
-            for point, distribution in zip(points, distributions, strict=True):
-                begun = going_on(point, distribution if first == low else None)
-                total[first - low : end - low] += function(model, begun, part, threads=threads)[: high - first]
+            for point, distribution in zip(points, before, strict=True):
+                start = continued(point, distribution if first == low else None)
+                total[first - low : end - low] += function(model, start, part, threads=threads)[: high - first]
         on_progress("probabilities", high, T)
         yield low, high, total / len(points)
-        distributions = after
+        before = after
 
 
 def last_distribution(model: Model, point: Parameters, series: Series, *, threads: int | None = None) -> Array:
-    """Law (K,) of the last state of a series given all of it."""
-    distribution, T, size = None, len(series), rows_of_stretch(model.n_states)
+    """Return the distribution (K,) of the last state of a series, given all of it."""
+    distribution, T, size = None, len(series), rows_per_stretch(model.n_states)
     for low in range(int(series.bounds[-2]), T, size):
         distribution = distribution_after(model, point, distribution, series, low, min(T, low + size), threads)
     assert distribution is not None
     return distribution
 
 
-def rows_of_stretch(K: int) -> int:
+def rows_per_stretch(K: int) -> int:
+    """Return the number of rows of a stretch, so that its probabilities take a bounded amount of memory."""
     return max(1, ROWS * 4 // max(K, 4))
 
 
-# ---------------------------------------------------------------- what a stretch must know of the rest
-def going_on(point: Parameters, distribution: Array | None) -> Parameters:
-    """Parameters of a sequence that goes on after a state with a law (K,), or begins (None)."""
+# ---------------------------------------------------------------- the rows before and after a stretch
+def continued(point: Parameters, distribution: Array | None) -> Parameters:
+    """Return parameters for a sequence that continues after a state with a distribution (K,), or starts (None)."""
     return point if distribution is None else point._replace(start=distribution @ point.transition)
 
 
@@ -93,9 +97,10 @@ def distribution_after(
     high: int,
     threads: int | None,
 ) -> Array:
-    """Law (K,) of the state of row high - 1 given the rows up to it, from that of row low - 1; None: a sequence begins.
+    """Return the filtered distribution (K,) of the state in row high - 1, from that in row low - 1.
 
-    The last rows are enough if they lead to the same law from every state.
+    None for the latter: a sequence starts at row low.  The last rows suffice if they lead to the same distribution from
+    every state.
     """
     begin = int(series.bounds[np.searchsorted(series.bounds, high) - 1])
     first = max(low, begin)
@@ -104,14 +109,14 @@ def distribution_after(
         with np.errstate(invalid="ignore", divide="ignore"):
             ahead = product @ point.transition
             ahead /= ahead.sum(1, keepdims=True)
-        if (np.ptp(ahead, axis=0) <= TOLERANCE * ahead.max(0)).all():  # relative: a small mass may be all that counts
+        if (np.ptp(ahead, axis=0) <= TOLERANCE * ahead.max(0)).all():  # relative: tiny probabilities may matter later
             return np.asarray(product[0] / product[0].sum())
-    begun = going_on(point, None if first == begin else distribution)
-    return np.asarray(filter_states(model, begun, series.part(first, high), threads=threads)[-1])
+    start = continued(point, None if first == begin else distribution)
+    return np.asarray(filter_states(model, start, series.part(first, high), threads=threads)[-1])
 
 
-def reach(model: Model, point: Parameters, distribution: Array, series: Series, high: int) -> int:
-    """Where a halo from ``high`` on may end, if row high - 1 has the filtered law (K,)."""
+def halo_end(model: Model, point: Parameters, distribution: Array, series: Series, high: int) -> int:
+    """Return where a halo that starts at ``high`` may end, if row high - 1 has the filtered distribution (K,)."""
     stop = int(series.bounds[np.searchsorted(series.bounds, high)])
     product, last, size = np.diag(distribution), high, HALO
     while last < stop:
@@ -119,14 +124,14 @@ def reach(model: Model, point: Parameters, distribution: Array, series: Series, 
         with np.errstate(invalid="ignore", divide="ignore"):
             product = product @ transfer(model, point, series, first, last)
             product /= product.max()
-            given = product / product.sum(0)  # law of the state of row high - 1 (columns: given the state at the end)
+            given = product / product.sum(0)  # distribution in row high - 1; columns: given the state at the end
         if (np.fmax.reduce(given, axis=1) - np.fmin.reduce(given, axis=1) <= TOLERANCE).all():
             break
     return last
 
 
 def transfer(model: Model, point: Parameters, series: Series, first: int, last: int) -> Array:
-    r"""The product over the rows [first, last) of :math:`P \operatorname{diag} p(y_t \mid x_t)`, (K, K), scaled."""
+    r"""Return the scaled product of :math:`P \operatorname{diag} p(y_t \mid x_t)` over rows [first, last), (K, K)."""
     logp = densities(model, prepared(model, point), series.read(first, last))
     steps = point.transition * np.exp(logp - logp.max(1, keepdims=True))[:, None]  # (n, K, K)
     while len(steps) > 1:
@@ -138,9 +143,9 @@ def transfer(model: Model, point: Parameters, series: Series, first: int, last: 
     return np.asarray(steps[0])
 
 
-# ---------------------------------------------------------------- where they go
-def collected(stretches: Stretches, shape: tuple[int, int]) -> Array:
-    """All probabilities (T, K) in memory."""
+# ---------------------------------------------------------------- output
+def collect(stretches: Stretches, shape: tuple[int, int]) -> Array:
+    """Return all probabilities (T, K) as one array in memory."""
     out = np.empty(shape)
     for low, high, probabilities in stretches:
         out[low:high] = probabilities
@@ -148,27 +153,29 @@ def collected(stretches: Stretches, shape: tuple[int, int]) -> Array:
 
 
 def check_out(out: Any) -> Path:
-    """A name for probabilities that is not taken."""
+    """Return ``out`` as a path, or raise ValueError if its extension is unknown or it exists already."""
     path = Path(out)
     if path.suffix not in (".npy", ".zarr"):
-        raise ValueError(f"out is {str(out)!r}; the name of a file .npy or of a folder .zarr is needed.")
+        raise ValueError(f"out is {str(out)!r}; it must be the name of a .npy file or a .zarr folder.")
     if path.exists():
-        raise ValueError(f"{path} is there already; choose another name for out, or remove it first.")
+        raise ValueError(f"{path} already exists; choose another name for out, or remove it first.")
     return path
 
 
-def written(stretches: Stretches, shape: tuple[int, int], path: Path) -> Any:
-    """All probabilities (T, K) in a file .npy, returned as a memory map, or in a folder .zarr, as an array of Zarr:
-    single precision, read-only, there as a whole or not at all."""
+def write_stretches(stretches: Stretches, shape: tuple[int, int], path: Path) -> Any:
+    """Write all probabilities (T, K) in single precision, and return them read-only.
+
+    A .npy file is returned as a memory map, a .zarr folder as a Zarr array; it appears only once it is complete.
+    """
     if path.suffix == ".zarr":
         zarr = library("zarr")
-        with whole_folder(path) as folder:
-            chunks = min(shape[0], rows_of_stretch(shape[1])), shape[1]
+        with atomic_folder(path) as folder:
+            chunks = min(shape[0], rows_per_stretch(shape[1])), shape[1]
             array = zarr.create_array(folder, shape=shape, chunks=chunks, dtype=STORED)
             for low, high, probabilities in stretches:
                 array[low:high] = probabilities.astype(STORED)
         return zarr.open_array(path, mode="r")
-    with written_npy(path, STORED, shape) as write:
+    with npy_writer(path, STORED, shape) as write:
         for _, _, probabilities in stretches:
             write(probabilities)
     return np.load(path, mmap_mode="r")

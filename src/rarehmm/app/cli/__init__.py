@@ -1,4 +1,4 @@
-"""The command line: demo, fit, resume, events, forecast, report, simulate, watch, reproduce, warm-up, cache clear."""
+"""Command-line interface: demo, fit, resume, events, forecast, report, simulate, watch, reproduce, warm-up, cache."""
 
 from rarehmm.app.cli import kernels, reproducing, running, watching
 from rarehmm.app.cli.app import app, main

@@ -1,7 +1,7 @@
-"""What all commands share: the application, its console, its errors and exit codes.
+"""The parts that all commands share: the application, its console, its error messages and exit codes.
 
-0: done.  1: an error in data, settings or files, in one line.  2: wrong usage.  3: done, and the posterior is not to be
-trusted.  130: interrupted.
+0: success.  1: an error in data, settings or files, reported in one line.  2: wrong usage.  3: finished, but a check
+failed and the results are unreliable.  130: interrupted.
 """
 
 import sys
@@ -12,14 +12,14 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-UNTRUSTED, INTERRUPTED = 3, 130
-USAGE: Any = typer.BadParameter.__mro__[2]  # ClickException, of whichever click typer brings
+UNRELIABLE, INTERRUPTED = 3, 130
+USAGE: Any = typer.BadParameter.__mro__[2]  # ClickException of the click version that typer uses
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Bayesian hidden Markov models with rare states.",
-    epilog="Exit codes: 0 done, 1 error, 2 wrong usage, 3 done but not to be trusted, 130 interrupted.",
+    help="Bayesian hidden Markov models for long series with rare regimes.",
+    epilog="Exit codes: 0 success, 1 error, 2 wrong usage, 3 finished but results are unreliable, 130 interrupted.",
 )
 console = Console()
 errors = Console(stderr=True)
@@ -28,22 +28,22 @@ errors = Console(stderr=True)
 @app.callback()
 def options(
     context: typer.Context,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the full traceback of an error.")] = False,
 ) -> None:
     context.obj = {"debug": debug}
 
 
 def main() -> None:
-    """Run a command; an error is one line, and nothing else."""
+    """Run the command given by the program's arguments, and exit with its code; errors are printed in one line."""
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
-    """The exit code of a command."""
+    """Run a command and return its exit code."""
     try:
         code: Any = typer.main.get_command(app).main(arguments, prog_name="rarehmm", standalone_mode=False)
-    except typer.Exit as left:
-        return int(left.exit_code)
+    except typer.Exit as exited:
+        return int(exited.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         errors.print("interrupted")
         return INTERRUPTED
@@ -60,11 +60,12 @@ def run(arguments: list[str]) -> int:
 
 
 def rich_escape(message: str) -> str:
+    """Escape square brackets, which rich would read as markup."""
     return message.replace("[", "\\[")
 
 
-def say(what: str, since: float) -> float:
-    """Report a step with the time it took; returns the time now."""
+def print_step(message: str, since: float) -> float:
+    """Print a finished step with the time it took, and return the current time."""
     now = time.perf_counter()
-    console.print(f"[dim]{now - since:6.2f} s[/]  {what}")
+    console.print(f"[dim]{now - since:6.2f} s[/]  {message}")
     return now

@@ -1,4 +1,4 @@
-"""``rarehmm warm-up`` and ``rarehmm cache clear``: compiled kernels on disk."""
+"""``rarehmm warm-up`` and ``rarehmm cache clear``: the disk cache of compiled kernels."""
 
 from typing import Annotated
 
@@ -20,30 +20,31 @@ from rarehmm.sampling.gibbs import draw_states
 from rarehmm.windows.gradients import window_sums
 from rarehmm.windows.windows import Windows
 
-cache = typer.Typer(no_args_is_help=True, help="Compiled kernels on disk.")
+cache = typer.Typer(no_args_is_help=True, help="Manage the disk cache of compiled kernels.")
 app.add_typer(cache, name="cache")
 
 
-def of_one_column() -> list[str]:
-    """Families that are compiled ahead: in several columns kernels depend on how many there are."""
+def univariate_families() -> list[str]:
+    """Return the families of one column; kernels of the others depend on the number of columns."""
     return [name for name, family in families().items() if columns(family()) == 1]
 
 
 @app.command("warm-up")
 def warm_up(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Families, such as gaussian; none: all of one column.")
+        list[str] | None,
+        typer.Argument(help="Families, such as gaussian; by default all univariate families.", show_default=False),
     ] = None,
 ) -> None:
-    """Compile the kernels of families ahead of time, for all numbers of states.
+    """Compile the kernels of emission families ahead of time, for any number of states.
 
-    Samplers other than the default one take seconds more when they are first used.
+    Samplers other than the default still need a few seconds to compile when first used.
     """
     known = families()
     for name in names or ():
         if name not in known:
-            raise typer.BadParameter(f"there is no family {name!r}; there are {', '.join(known)}.")
-    for name in track(names or of_one_column(), description="compiling", console=console):
+            raise typer.BadParameter(f"there is no family {name!r}; choose from {', '.join(known)}.")
+    for name in track(names or univariate_families(), description="compiling", console=console):
         family = known[name]()
         priors = Priors(tuple(rh.Normal(0.0, 1.0) for _ in family.parameters))
         model = rh.Model(family, 2, priors)
@@ -67,12 +68,12 @@ def warm_up(
         console.print(f"  {name}")
     files = list(cached_files())
     console.print(f"{len(files)} kernels, {sum(f.stat().st_size for f in files) / 1e6:.1f} MB, in {files[0].parent}"
-                  if files else "nothing was saved: no folder for compiled kernels is writable")  # fmt: skip
+                  if files else "nothing was saved: no cache folder is writable")  # fmt: skip
 
 
 @cache.command()
 def clear() -> None:
-    """Remove all compiled kernels of this library from the disk."""
+    """Delete all compiled kernels of rarehmm from disk."""
     files = list(cached_files())
     size = sum(f.stat().st_size for f in files)
     for file in files:

@@ -1,4 +1,4 @@
-"""``rarehmm fit``, ``resume``, ``events``, ``forecast``, ``report``, ``simulate`` and ``demo``: runs from files."""
+"""``rarehmm fit``, ``resume``, ``events``, ``forecast``, ``report``, ``simulate`` and ``demo``: fits from files."""
 
 import json
 import logging
@@ -16,29 +16,32 @@ from rich.table import Table
 
 import rarehmm as rh
 from rarehmm.app import runs
-from rarehmm.app.cli.app import UNTRUSTED, app, console, say
+from rarehmm.app.cli.app import UNRELIABLE, app, console, print_step
 from rarehmm.app.settings import Settings, from_mapping, read_settings
 from rarehmm.paper.common import SINGLE_RARE
 
 Folder = Annotated[Path, typer.Argument(help="Folder of a run.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")]
-Other = Annotated[Path | None, typer.Argument(help="Another file with the same columns; else that of the run.")]
+Other = Annotated[
+    Path | None, typer.Argument(help="Another file with the same columns; by default the file of the run.")
+]
 
 
 def option(name: str, *flags: str) -> Any:
-    """A setting on the command line, with the words of ``Settings``."""
-    found = Settings.__dataclass_fields__[name]
-    return typer.Option(*flags, help=found.metadata["help"], show_default=str(found.default))
+    """Return the command-line option for a setting, with the help text and default of ``Settings``."""
+    setting = Settings.__dataclass_fields__[name]
+    default = str(setting.default) if setting.default not in (None, False) else False
+    return typer.Option(*flags, help=setting.metadata["help"], show_default=default)
 
 
 @app.command()
 def fit(
     file: Annotated[list[str] | None, typer.Argument(help="File with the series: CSV, npy, npz, netCDF, Parquet or "
-                    "Zarr; several, in order of time, are one.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for what is found.")] = Path("run"),
-    settings: Annotated[Path | None, typer.Option(help="YAML file with settings; options go before it.")] = None,
-    column: Annotated[list[str] | None, typer.Option(help="Column to model; repeat for several.")] = None,
+                    "Zarr; several files, in chronological order, form one series.", show_default=False)] = None,
+    out: Annotated[Path, typer.Option(help="Output folder.")] = Path("run"),
+    settings: Annotated[Path | None, typer.Option(help="YAML file with settings; options take precedence.")] = None,
+    column: Annotated[list[str] | None, typer.Option(help="Column to model; repeat for several columns.")] = None,
     time: Annotated[str | None, option("time")] = None,
     states: Annotated[int | None, option("states")] = None,
     emission: Annotated[str | None, option("emission")] = None,
@@ -53,30 +56,27 @@ def fit(
     horizon: Annotated[int | None, option("horizon")] = None,
     seed: Annotated[int | None, option("seed")] = None,
     threads: Annotated[int | None, option("threads")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a run that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run.")] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> int:  # fmt: skip
-    """Find the regimes of a series in a file, with their uncertainty, the events, a forecast and a report."""
-    given = {
-        "file": one_or_all(file), "column": column or None, "time": time, "states": states, "emission": emission,
+    """Fit a model to a series in a file: regimes with uncertainty, rare events, a forecast and a report."""
+    options = {
+        "file": file[0] if file and len(file) == 1 else file or None, "column": column or None, "time": time,
+        "states": states, "emission": emission,
         "method": method, "draws": draws, "log": log, "detrend": detrend, "rare_share": rare_share,
         "threshold": threshold, "gap": gap, "shortest": shortest, "horizon": horizon, "seed": seed, "threads": threads,
     }  # fmt: skip
     from_file = read_settings(settings) if settings else {}
-    whole = from_mapping(from_file | {name: value for name, value in given.items() if value is not None})
-    series = runs.series_of(whole, not quiet and not as_json)  # what cannot be read is said before anything is written
-    runs.begin(out, whole, force)
-    return finish(out, whole, series, quiet, as_json)
-
-
-def one_or_all(files: list[str] | None) -> str | list[str] | None:
-    return files[0] if files and len(files) == 1 else files or None
+    merged = from_mapping(from_file | {name: value for name, value in options.items() if value is not None})
+    series = runs.series_of(merged, not quiet and not as_json)  # unreadable data fail before anything is written
+    runs.create(out, merged, force)
+    return finish(out, merged, series, quiet, as_json)
 
 
 @app.command()
 def resume(folder: Folder, quiet: Quiet = False, as_json: AsJson = False) -> int:
-    """Take up a run that was interrupted: it gives what it would have given."""
+    """Resume an interrupted run; the results are those of an uninterrupted one."""
     settings = runs.settings_of(folder)
     if (folder / "report.html").is_file():
         raise ValueError(f"{folder} is finished; see {folder / 'report.html'}.")
@@ -84,113 +84,117 @@ def resume(folder: Folder, quiet: Quiet = False, as_json: AsJson = False) -> int
 
 
 def finish(folder: Path, settings: Settings, series: rh.Series, quiet: bool, as_json: bool) -> int:
-    """Fit, and tell what was found."""
+    """Fit the series, print the results, and return the exit code."""
     shown = not quiet and not as_json
     with logged(folder):
         try:
-            found = runs.fit(folder, settings, series, shown)
+            result = runs.fit(folder, settings, series, shown)
         except KeyboardInterrupt:
             if shown:
-                console.print(f"interrupted; go on with: rarehmm resume {folder}", soft_wrap=True)
+                console.print(f"interrupted; continue with: rarehmm resume {folder}", soft_wrap=True)
             raise
     if as_json:
-        print(json.dumps(runs.diagnosis(found)))
+        print(json.dumps(runs.diagnosis(result)))
     if shown:
-        tell(found)
+        print_result(result)
         console.print(f"report: {folder / 'report.html'}", soft_wrap=True)
-    return 0 if found.passed else UNTRUSTED
+    return 0 if result.passed else UNRELIABLE
 
 
 @contextmanager
 def logged(folder: Path) -> Iterator[None]:
-    """Messages and warnings of the library go to log.txt; a verdict is told in words instead."""
+    """Write messages and warnings of the library to log.txt instead of the terminal."""
     handler = logging.FileHandler(folder / "log.txt", encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger = logging.getLogger("rarehmm")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
-        with warnings.catch_warnings(record=True) as given:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
                 yield
             finally:
-                for w in given:
-                    logger.warning("%s", w.message)
+                for warning in caught:
+                    logger.warning("%s", warning.message)
     finally:
         logger.removeHandler(handler)
         handler.close()
 
 
-def tell(found: runs.Found) -> None:
-    """States with intervals, events, diagnosis in words."""
-    posterior = found.hmm.posterior_
+def print_result(result: runs.RunResult) -> None:
+    """Print the states with intervals, the longest events and the verdicts."""
+    posterior = result.hmm.posterior_
     names = [p.name for p in posterior.model.family.parameters] + ["occupancy", "sojourn"]
-    table = Table("state", "what it is", *names, title="States: mean and 90 % interval")
-    for r in found.hmm.regimes_:
+    table = Table("state", "kind", *names, title="States: mean and 90 % interval")
+    for r in result.hmm.regimes_:
         intervals = [posterior.interval(name, r.state) for name in names]
         table.add_row(str(r.state), r.kind, *(f"{mean:.4g}\n{low:.4g} to {high:.4g}" for mean, low, high in intervals))
     console.print(table)
-    if len(found.events):
-        longest = found.events.nlargest(5, "duration")
-        table = Table("start", "end", "duration", "peak", title=f"The longest of {len(found.events):,} rare events")
+    if len(result.events):
+        longest = result.events.nlargest(5, "duration")
+        table = Table("start", "end", "duration", "peak", title=f"The longest of {len(result.events):,} rare events")
         for e in longest.itertuples():
             table.add_row(str(e.start), str(e.end), f"{e.duration:,}", f"{e.peak:.4g}")
         console.print(table)
     else:
         console.print("no rare events")
-    console.print(found.hmm.verdict_, style="green" if found.passed else "red", soft_wrap=True)
-    console.print(str(found.fit), style="green" if found.fit.passed else "yellow", soft_wrap=True)
+    console.print(result.hmm.verdict_, style="green" if result.passed else "red", soft_wrap=True)
+    console.print(str(result.fit), style="green" if result.fit.passed else "yellow", soft_wrap=True)
 
 
-def fitted(folder: Path, file: Path | None) -> tuple[Settings, rh.RareHMM, rh.Series]:
-    """A run, with its series or another one."""
+def load_run(folder: Path, file: Path | None) -> tuple[Settings, rh.RareHMM, rh.Series]:
+    """Return the settings and the fit of a run, with its own series or that of another file."""
     settings, hmm = runs.load(folder)
-    given = from_mapping({**vars(settings), "file": str(file)}) if file else settings
-    return settings, hmm, runs.series_of(given)
+    source = from_mapping({**vars(settings), "file": str(file)}) if file else settings
+    return settings, hmm, runs.series_of(source)
 
 
 @app.command()
-def events(folder: Folder, file: Other = None, causal: Annotated[bool, typer.Option("--causal", help="With what was "
-           "known at the time.")] = False, as_json: AsJson = False) -> None:  # fmt: skip
-    """Rare events as CSV: of the series of a run, or of another file."""
-    settings, hmm, series = fitted(folder, file)
-    found = hmm.rare_events(
+def events(folder: Folder, file: Other = None, causal: Annotated[bool, typer.Option("--causal", help="Use only what "
+           "was known at the time.")] = False, as_json: AsJson = False) -> None:  # fmt: skip
+    """Print the rare events of a run's series, or of another file, as CSV."""
+    settings, hmm, series = load_run(folder, file)
+    table = hmm.rare_events(
         series, threshold=settings.threshold, gap=settings.gap, shortest=settings.shortest, causal=causal
     )
-    print_table(found, as_json)
+    print_table(table, as_json)
 
 
 @app.command()
 def forecast(folder: Folder, file: Other = None, horizon: Annotated[int | None, option("horizon")] = None,
              as_json: AsJson = False) -> None:  # fmt: skip
-    """P(rare event within 1, 2, ... steps) as CSV, after the series of a run or of another file."""
-    settings, hmm, series = fitted(folder, file)
+    """Print the probability of a rare event within 1, 2, ... steps after a run's series, or another file, as CSV."""
+    settings, hmm, series = load_run(folder, file)
     print_table(runs.forecast_table(hmm.forecast(series, horizon or settings.horizon)), as_json)
 
 
 def print_table(table: pd.DataFrame, as_json: bool) -> None:
+    """Print a table as CSV or JSON."""
     print(table.to_json(orient="records", date_format="iso") if as_json else runs.as_csv(table), end="")
 
 
 @app.command()
 def report(folder: Folder) -> None:
-    """Write the report of a run again, with its events, forecast and diagnosis."""
-    settings, hmm, series = fitted(folder, None)
-    runs.fill(folder, settings, hmm, series)
+    """Write the report, events, forecast and diagnosis of a run again."""
+    settings, hmm, series = load_run(folder, None)
+    runs.write_results(folder, settings, hmm, series)
     console.print(f"report: {folder / 'report.html'}", soft_wrap=True)
 
 
 @app.command()
 def simulate(
-    folder: Annotated[Path | None, typer.Argument(help="Folder of a run; none: the paper's series.")] = None,
-    size: Annotated[int, typer.Option(min=1, help="Observations.")] = 100_000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed.")] = 0,
-    out: Annotated[Path, typer.Option(help="CSV file; never written over.")] = Path("simulated.csv"),
+    folder: Annotated[
+        Path | None,
+        typer.Argument(help="Folder of a run; by default the series of the paper's section 4.1.", show_default=False),
+    ] = None,
+    size: Annotated[int, typer.Option(min=1, help="Number of observations.")] = 100_000,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
+    out: Annotated[Path, typer.Option(help="CSV file to create; never overwritten.")] = Path("simulated.csv"),
 ) -> None:
     """Simulate observations and states, from the posterior mean of a run or as in the paper's section 4.1."""
     if out.exists():
-        raise ValueError(f"{out} is there already; choose another name with --out.")
+        raise ValueError(f"{out} already exists; choose another name with --out.")
     if folder:
         posterior = runs.load(folder)[1].posterior_
         model, point = posterior.model, posterior.mean
@@ -205,30 +209,32 @@ def simulate(
 
 
 def paper_series() -> tuple[rh.Model, rh.Parameters]:
-    """Three states of the paper's section 4.1, one of them rare."""
+    """Return the model and parameters of the paper's section 4.1: three states, one of them rare."""
     model = rh.Model(rh.Gaussian(), 3, rh.paper_priors(rh.Gaussian()))
     return model, model.parameters(SINGLE_RARE, mean=[-20.0, 0.0, 20.0], variance=1.0)
 
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the run.")] = Path("rarehmm-demo"),
-    size: Annotated[int, typer.Option(min=10_000, help="Observations to simulate.")] = 100_000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed.")] = 0,
+    out: Annotated[Path, typer.Option(help="Output folder.")] = Path("rarehmm-demo"),
+    size: Annotated[int, typer.Option(min=10_000, help="Number of observations to simulate.")] = 100_000,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
 ) -> int:
-    """Simulate the paper's series, fit it, and show what there is: states, events, diagnosis and a report."""
-    began = time.perf_counter()
+    """Simulate the paper's series, fit it, and show the results: states, events, diagnosis and a report."""
+    started = time.perf_counter()
     model, point = paper_series()
     y, states = rh.simulate(np.random.default_rng(seed), model, point, size)
     out.mkdir(parents=True, exist_ok=True)
     np.save(out / "series.npy", y)
-    began = say(f"simulated {size:,} observations of 3 states, {np.mean(states == 2):.2%} of them rare", began)
+    started = print_step(
+        f"simulated {size:,} observations from 3 states, {np.mean(states == 2):.2%} of them in the rare state", started
+    )
     settings = Settings(str(out / "series.npy"), seed=seed)
-    runs.begin(out, settings, force=True)
-    console.print("fitting (the first time, kernels are compiled: 10 to 20 s)")
+    runs.create(out, settings, force=True)
+    console.print("fitting (the first time, kernels are compiled, which takes 10 to 20 s)")
     with logged(out):
-        found = runs.fit(out, settings, runs.series_of(settings), shown=True)
-    say("fitted, checked and written", began)
-    tell(found)
+        result = runs.fit(out, settings, runs.series_of(settings), shown=True)
+    print_step("fitted the model, checked it and wrote the report", started)
+    print_result(result)
     console.print(f"open in a browser: {out / 'report.html'}", soft_wrap=True)
-    return 0 if found.passed else UNTRUSTED
+    return 0 if result.passed else UNRELIABLE

@@ -1,4 +1,4 @@
-"""The report: one HTML file with everything in it, that asks nothing of the network."""
+"""The report: one self-contained HTML file that makes no network requests."""
 
 import base64
 import importlib.resources
@@ -15,41 +15,43 @@ from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.series import Series
 from rarehmm.estimator import RareHMM
 from rarehmm.posterior.prediction import Forecast
-from rarehmm.posterior.residuals import Fit
+from rarehmm.posterior.residuals import ModelCheck
 from rarehmm.sampling.diagnostics import Check
 
-POINTS = 1_000_000  # of a longer series, extremes of bins are kept
-ANCHORS = 2_000  # times that are kept: those between lie on a line
-LISTED = 500  # events that are listed
+POINTS = 1_000_000  # points shown; of a longer series, the extremes of bins are kept
+ANCHORS = 2_000  # rows whose times are stored; those between are interpolated
+LISTED = 500  # events in the table
 MISSING = 65535
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
 class Overview:
-    """What is shown of a series of T observations, which are added in order of time: all of them, or the smallest and
-    the largest of each bin of a long one."""
+    """The points that the report shows of a series of T observations, which are added in chronological order.
+
+    All of them, or for a long series the smallest and the largest observation of each bin.
+    """
 
     def __init__(self, T: int) -> None:
         self.size = 1 if T <= POINTS else -(-2 * T // POINTS)
-        self.step = max(1.0, self.size / 2)  # observations that a row stands for
+        self.step = max(1.0, self.size / 2)  # observations per row
         self.kept: list[Array] = []
-        self.rest = np.empty((0, 3))  # of a bin that is not full yet
+        self.rest = np.empty((0, 3))  # rows of a bin that is not full yet
 
     def add(self, y: Array, rare: Array, states: IntArray) -> None:
-        """Observations (n,), the probability of the rare states, and the most probable state."""
+        """Add observations (n,), the probability of the rare states, and the most probable state."""
         rows = np.concatenate([self.rest, np.column_stack([y, rare, states])])
         full = len(rows) // self.size * self.size
         self.kept.append(rows[:full] if self.size == 1 else extremes(rows[:full], self.size))
         self.rest = rows[full:]
 
     def shown(self) -> Array:
-        """Rows (n, 3) of what was added; of a bin, the largest probability."""
+        """Return rows (n, 3): observation, probability of the rare states (the largest of its bin), and state."""
         last = [extremes(self.rest, len(self.rest))] if len(self.rest) else []
         return np.concatenate(self.kept + last)
 
 
 def extremes(rows: Array, size: int) -> Array:
-    """Rows (2 n, 3) with the smallest and the largest value of n bins, in order of time."""
+    """Return rows (2 n, 3) with the smallest and the largest value of n bins, in chronological order."""
     bins = rows.reshape(-1, size, 3)
     y = bins[..., 0]
     y = np.where(np.isnan(y).all(1, keepdims=True), 0.0, y)
@@ -60,7 +62,7 @@ def extremes(rows: Array, size: int) -> Array:
 
 
 class Content(NamedTuple):
-    """What a report tells of: a fit, its series (T, D), what is shown of it, and events in rows [first, last)."""
+    """Content of a report: a fit, its series (T, D) and overview, and events in ``rows`` [first, last)."""
 
     title: str
     hmm: RareHMM
@@ -69,22 +71,22 @@ class Content(NamedTuple):
     events: Any
     rows: list[tuple[int, int]]
     forecast: Forecast
-    fit: Fit
+    fit: ModelCheck
     settings: dict[str, str]
 
 
 def report(content: Content) -> str:
-    """The page."""
+    """Return the HTML page of a report."""
     hmm = content.hmm
     parts = [
         head(content),
         viewer(content),
         event_list(content),
         states(content),
-        pictures(content),
-        section("Is the posterior to be trusted?", checks_table(hmm.posterior_.checks)),
-        section("Is the model right for this series?", paragraph(str(content.fit)) + checks_table(content.fit.checks)),
-        section("How it was made", settings_list(content.settings)),
+        figures(content),
+        section("Posterior checks", checks_table(hmm.posterior_.checks)),
+        section("Model checks", paragraph(str(content.fit)) + checks_table(content.fit.checks)),
+        section("Settings and versions", settings_list(content.settings)),
     ]
     files = importlib.resources.files("rarehmm.app.report") / "page"
     style, script = ((files / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
@@ -100,23 +102,24 @@ def report(content: Content) -> str:
 
 # ---------------------------------------------------------------- text
 def head(content: Content) -> str:
+    """Return the header: title, summary and verdicts."""
     hmm, series = content.hmm, content.series
     posterior = hmm.posterior_
-    good = all(c.passed for c in posterior.checks)
+    passed = all(c.passed for c in posterior.checks)
     rare = ", ".join(map(str, hmm.rare_states_)) or "none"
-    what = (
+    summary = (
         f"{len(series):,} observations, {series.n_missing:,} of them missing; {posterior.model.n_states} states with "
-        f"{posterior.model.name} emissions; rare states: {rare}; {len(content.events):,} events. "
-        f"Posterior by {posterior.method}: {'; '.join(posterior.why)}."
+        f"{posterior.model.name} emissions; rare states: {rare}; {len(content.events):,} rare events. "
+        f"Sampling method: {posterior.method} ({'; '.join(posterior.why)})."
     )
     return (
-        f"<header><h1>{escape(content.title)}</h1>{paragraph(what, 'soft')}"
-        f"{verdict(good, hmm.verdict_)}{verdict(content.fit.passed, str(content.fit))}</header>"
+        f"<header><h1>{escape(content.title)}</h1>{paragraph(summary, 'soft')}"
+        f"{verdict(passed, hmm.verdict_)}{verdict(content.fit.passed, str(content.fit))}</header>"
     )
 
 
-def verdict(good: bool, message: str) -> str:
-    return f'<div class="verdict {"" if good else "bad"}"><strong>{escape(message)}</strong></div>'
+def verdict(passed: bool, message: str) -> str:
+    return f'<div class="verdict {"" if passed else "bad"}"><strong>{escape(message)}</strong></div>'
 
 
 def section(title: str, body: str) -> str:
@@ -128,7 +131,7 @@ def paragraph(text: str, kind: str = "") -> str:
 
 
 def table(header: list[str], rows: list[list[str]], kinds: list[str] | None = None, text: tuple[int, ...] = ()) -> str:
-    """Cells are HTML already; ``text`` columns are set to the left, ``kinds`` are classes of rows."""
+    """Return an HTML table whose cells are HTML; ``text`` columns are left-aligned, ``kinds`` are row classes."""
     cls = ['class="text"' if i in text else "" for i in range(len(header))]
     top = "".join(f'<th scope="col" {c}>{escape(name)}</th>' for name, c in zip(header, cls, strict=True))
     body = ""
@@ -143,7 +146,7 @@ def swatch(k: int) -> str:
 
 
 def states(content: Content) -> str:
-    """Each state: what it is, and its parameters with 90 % intervals."""
+    """Return the table of states: their kind, and their parameters with 90 % intervals."""
     posterior = content.hmm.posterior_
     names = [p.name for p in posterior.model.family.parameters] + ["occupancy", "sojourn", "return_time"]
     rows = []
@@ -151,15 +154,16 @@ def states(content: Content) -> str:
         intervals = [posterior.interval(name, r.state) for name in names]
         cells = [f"{mean:.4g}<br><span class='soft'>{low:.4g} to {high:.4g}</span>" for mean, low, high in intervals]
         rows.append([f"{swatch(r.state)}{r.state}", escape(r.kind), *cells, escape(r.message)])
-    header = ["state", "what it is", *(name.replace("_", " ") for name in names), "why"]
-    return section("The states", table(header, rows, text=(1, len(header) - 1)) +
-                   paragraph("Means of the posterior, and underneath the central 90 %.", "soft"))  # fmt: skip
+    header = ["state", "kind", *(name.replace("_", " ") for name in names), "reason"]
+    return section("States", table(header, rows, text=(1, len(header) - 1)) +
+                   paragraph("Posterior means, with central 90 % intervals below. Sojourn (the expected length of a "
+                             "visit) and return time are in observations.", "soft"))  # fmt: skip
 
 
 def checks_table(checks: list[Check]) -> str:
-    rows = [["good" if c.passed else "bad", escape(c.name), f"{c.value:.3g}", escape(c.message)] for c in checks]
+    rows = [["passed" if c.passed else "failed", escape(c.name), f"{c.value:.3g}", escape(c.message)] for c in checks]
     kinds = ["good-row" if c.passed else "bad-row" for c in checks]
-    return table(["", "check", "value", "what it means"], rows, kinds, text=(0, 1, 3))
+    return table(["result", "check", "value", "meaning"], rows, kinds, text=(0, 1, 3))
 
 
 def settings_list(settings: dict[str, str]) -> str:
@@ -168,21 +172,23 @@ def settings_list(settings: dict[str, str]) -> str:
 
 # ---------------------------------------------------------------- the series
 def viewer(content: Content) -> str:
-    buttons = (("in", "Zoom in"), ("out", "Zoom out"), ("back", "Back"), ("on", "On"), ("all", "Whole series"))
-    tools = "".join(f'<button id="go-{name}" type="button">{message}</button>' for name, message in buttons)
+    """Return the interactive chart of the series."""
+    buttons = (("in", "Zoom in"), ("out", "Zoom out"), ("back", "Earlier"), ("on", "Later"), ("all", "Show all"))
+    tools = "".join(f'<button id="go-{name}" type="button">{label}</button>' for name, label in buttons)
     names = "".join(f"{swatch(k)}state {k}&ensp;" for k in range(content.hmm.posterior_.model.n_states))
     return section(
-        "The series",
-        f'<nav class="tools" aria-label="zoom">{tools}<span class="soft">{names}</span></nav>'
-        '<canvas id="series" tabindex="0" role="img" aria-label="The series with its rare events marked. Arrow keys '
-        'move and zoom, 0 shows all of it."></canvas>'
+        "Series",
+        f'<nav class="tools" aria-label="zoom and pan">{tools}<span class="soft">{names}</span></nav>'
+        '<canvas id="series" tabindex="0" role="img" aria-label="The series with its rare events marked. Use the arrow '
+        'keys to pan and zoom, 0 to show all of it."></canvas>'
         '<canvas id="states" role="img" aria-label="Probability of the rare states, and the most probable state as a '
-        'colour"></canvas><p class="soft no-print">Wheel or pinch to zoom, drag to move, double click for all of it; '
-        "by keyboard: arrows, + and -, 0.</p>",
+        'colour"></canvas><p class="soft no-print">Scroll or pinch to zoom, drag to pan, double-click to show all. '
+        "Keyboard: arrow keys, + and -, 0.</p>",
     )
 
 
 def event_list(content: Content) -> str:
+    """Return the table of events; only the longest, if there are many."""
     events = content.events
     if len(events) == 0:
         return section("Rare events", paragraph("None.", "soft"))
@@ -193,16 +199,16 @@ def event_list(content: Content) -> str:
         button = f'<button class="event" type="button" data-event="{i}">{escape(str(e.start))}</button>'
         state = f"{swatch(e.state)}{e.state}"
         rows.append([button, escape(str(e.end)), f"{e.duration:,}", f"{e.peak:.5g}", state, f"{e.probability:.3f}"])
-    message = "A click on an event shows it above."
+    hint = "Click an event to show it in the chart above."
     if len(events) > LISTED:
-        message += f" The {LISTED} longest of {len(events):,} are listed; events.csv has all."
+        hint += f" The {LISTED} longest of {len(events):,} are listed; events.csv has all of them."
     header = ["start", "end", "duration", "peak", "state", "probability"]
-    return section("Rare events", paragraph(message, "soft no-print") +
+    return section("Rare events", paragraph(hint, "soft no-print") +
                    f'<div class="events">{table(header, rows, text=(0, 1))}</div>')  # fmt: skip
 
 
 def page_data(content: Content) -> dict[str, Any]:
-    """What the script of the page draws: values in 65,535 steps, most probable states, probability of the rare ones."""
+    """Return what report.js draws: values quantised to 65,535 levels, most probable states, rare probabilities."""
     y, rare, states = content.overview.shown().T
     low, high = float(np.nanmin(y)), float(np.nanmax(y))
     levels = np.round(65534 * (y - low) / max(high - low, 1e-300))
@@ -227,7 +233,7 @@ def packed(values: Any) -> str:
 
 
 def anchors(series: Series) -> tuple[list[list[float]] | None, bool]:
-    """Rows and their times, milliseconds if they are dates, so many that a line between them will do."""
+    """Return [row, time] pairs to interpolate between, and whether times are dates, in milliseconds."""
     index = series.index
     if index is None or isinstance(index, list):
         return None, False
@@ -240,14 +246,17 @@ def anchors(series: Series) -> tuple[list[list[float]] | None, bool]:
     return [[int(r), float(t)] for r, t in zip(rows, numbers, strict=True)], dates
 
 
-# ---------------------------------------------------------------- pictures
-def pictures(content: Content) -> str:
+# ---------------------------------------------------------------- figures
+def figures(content: Content) -> str:
+    """Return the sections with posterior densities, transitions and the forecast."""
     posterior = content.hmm.posterior_
     first = posterior.model.family.parameters[0].name
     densities = [svg(plots.plot_density(posterior, name)[0].figure) for name in (first, "occupancy", "sojourn")]
+    horizon = len(content.forecast.event)
     ahead = (
-        "P(rare event within so many steps) from the end of the series on, averaged over the posterior, with a 90 % "
-        f"band: {content.forecast.event[-1]:.3g} within {len(content.forecast.event)}."
+        f"Probability of a rare event in the {horizon} steps after the end of the series: "
+        f"{content.forecast.event[-1]:.3g}. The curve shows the probability of a rare event within a given number of "
+        "steps, averaged over the posterior, with a 90 % interval."
     )
     return (
         section("Posterior densities", "".join(densities))
@@ -257,7 +266,7 @@ def pictures(content: Content) -> str:
 
 
 def svg(figure: Any) -> str:
-    """A figure as SVG in the page, in its colours: black is whatever the text is."""
+    """Return a figure as inline SVG that adopts the page's text colour in place of black and grey."""
     import matplotlib as mpl
 
     file = io.StringIO()

@@ -6,7 +6,7 @@
   const state = bytes(data.states), rare = bytes(data.rare), step = data.step;
   const value = (i) => raw[i] === missing ? NaN : data.low + (data.high - data.low) * raw[i] / 65534;
 
-  // smallest and largest value, and largest rare probability, of 8, 64, 512, ... points together
+  // pyramid: smallest and largest value, and largest rare probability, of blocks of 8, 64, 512, ... points
   const levels = [{ size: 1, low: raw, high: raw, rare }];
   while (levels.at(-1).low.length > 64) {
     const last = levels.at(-1), m = Math.ceil(last.low.length / 8);
@@ -51,7 +51,7 @@
     return days > 60 ? text.slice(0, 7) : days > 2 ? text.slice(0, 10) : days > 0.003
       ? text.slice(5, 16).replace("T", " ") : text.slice(11, 19);
   };
-  // points and their labels along the time axis: round numbers, or evenly spaced dates
+  // tick positions and labels of the time axis: round numbers, or evenly spaced dates
   const labels = (count) => {
     const span = view.to - view.from, here = (point) => anchors ? timeAt(point * step) : point * step;
     if (data.dates) {
@@ -165,7 +165,7 @@
     requestAnimationFrame(() => { waiting = false; draw(); });
   };
 
-  // ---------------------------------------------------------------- moving
+  // ---------------------------------------------------------------- zooming and panning
   const show = (from, to) => {
     const span = Math.min(n, Math.max(Math.min(8, n), to - from));
     const begin = Math.min(n - span, Math.max(0, (from + to - span) / 2));
