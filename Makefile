@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.cache/numba
 export RAREHMM_DATA ?= $(CURDIR)/../shared/data
 
-.PHONY: help demo test lint types unit nojit nightly packaged reproduce bench columns calibrate finding detection comparison automatic bench-long docs screenshots clean
+.PHONY: help demo test lint types unit nojit nightly packaged reproduce bench columns calibrate finding detection comparison automatic compile bench-long docs screenshots clean
 
 help:  ## show these lines
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -68,6 +68,9 @@ columns: $(VENV)/ready  ## what a window costs in several columns, beside its ar
 
 automatic: $(VENV)/ready  ## scores that are worked out beside scores by hand (a minute); writes benchmarks/results
 	$(BIN)/python benchmarks/automatic.py
+
+compile: $(VENV)/ready  ## what the compiler of inlined functions saves on a first fit (ten minutes); writes benchmarks/results
+	$(BIN)/python benchmarks/compile.py
 
 bench-long: $(VENV)/bench  ## a billion observations from file to posterior (a quarter of an hour, 9 GB of disk); writes benchmarks/results
 	$(BIN)/python benchmarks/long.py
