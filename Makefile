@@ -42,7 +42,7 @@ nojit: $(VENV)/ready  ## the same tests on small inputs without the compiler, wi
 nightly: $(VENV)/ready  ## hostile input, more than 10,000 cases of all families and methods, others each time (hours)
 	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -n auto -o faulthandler_timeout=14400 tests/system/test_hostile.py tests/system/test_damaged.py
 
-packaged:  ## the wheel in empty environments, with the newest and the lowest versions of what it needs (seven minutes)
+packaged:  ## the wheel in empty environments: newest dependencies, a middle numba, lowest dependencies (ten minutes)
 	$(PYTHON) tests/packaged.py
 
 reproduce: $(VENV)/ready  ## the paper's tables and figures, in full, to the folder reproduction
@@ -69,7 +69,7 @@ columns: $(VENV)/ready  ## what a window costs in several columns, beside its ar
 automatic: $(VENV)/ready  ## scores that are worked out beside scores by hand (a minute); writes benchmarks/results
 	$(BIN)/python benchmarks/automatic.py
 
-compile: $(VENV)/ready  ## what the compiler of inlined functions saves on a first fit (ten minutes); writes benchmarks/results
+compile: $(VENV)/ready  ## what the compiler of inlined functions saves on a first fit (three minutes); writes benchmarks/results
 	$(BIN)/python benchmarks/compile.py
 
 bench-long: $(VENV)/bench  ## a billion observations from file to posterior (a quarter of an hour, 9 GB of disk); writes benchmarks/results
