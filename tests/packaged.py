@@ -22,7 +22,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 UNIT = [
     f"tests/unit/test_{name}.py" for name in ("cli", "estimator", "files", "plots", "posterior", "series", "sources")
 ]
-ENGINE = [f"tests/unit/test_{name}.py" for name in ("chain", "dispatch", "lanes")]
+ENGINE = [f"tests/unit/test_{name}.py" for name in ("dispatch", "lanes")]
 TOOLS = ["hypothesis", "pytest", "pytest-xdist"]
 
 
