@@ -80,17 +80,19 @@ def report(data):
 def main():
     if len(sys.argv) > 1:
         return measure(*sys.argv[1:])
-    seconds = {}
+    machine, tree, seconds = cpu(), commit(), {}  # the tree before results are written to it
     for name in CASES:
         with ThreadPoolExecutor() as pool:
-            runs = list(pool.map(in_new_process, [name] * 2, ("with", "without")))
-        seconds[name] = [spent for spent, _ in runs]
-        print(name, *seconds[name], flush=True)
-    data = {"cpu": cpu(), "numba": runs[0][1], "commit": commit(), "seconds": seconds}
+            (short, numba), (long, _) = pool.map(in_new_process, [name] * 2, ("with", "without"))
+        seconds[name] = [short, long]
+        write({"cpu": machine, "numba": numba, "commit": tree, "seconds": seconds})
+    return None
+
+
+def write(data):
     (RESULTS / "compile.json").write_text(json.dumps(data, indent=1) + "\n")
     (RESULTS / "compile.md").write_text(report(data))
-    print(report(data))
-    return None
+    print(report(data), flush=True)
 
 
 if __name__ == "__main__":
