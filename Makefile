@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.cache/numba
 export RAREHMM_DATA ?= $(CURDIR)/../shared/data
 
-.PHONY: help demo test lint types unit nojit nightly packaged reproduce bench columns calibrate finding detection comparison automatic bench-long docs screenshots architecture clean
+.PHONY: help demo test lint types unit nojit nightly packaged reproduce bench columns calibrate finding detection comparison automatic compile bench-long docs screenshots architecture clean
 
 help:  ## show these lines
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,7 +42,7 @@ nojit: $(VENV)/ready  ## the same tests on small inputs without the compiler, wi
 nightly: $(VENV)/ready  ## hostile input, more than 10,000 cases of all families and methods, others each time (hours)
 	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -n auto -o faulthandler_timeout=14400 tests/system/test_hostile.py tests/system/test_damaged.py
 
-packaged:  ## the wheel in empty environments, with the newest and the lowest versions of what it needs (seven minutes)
+packaged:  ## the wheel in empty environments: newest dependencies, a middle numba, lowest dependencies (ten minutes)
 	$(PYTHON) tests/packaged.py
 
 reproduce: $(VENV)/ready  ## all of the paper's tables and figures, to the folder reproduction
@@ -68,6 +68,9 @@ columns: $(VENV)/ready  ## cost of a window with several columns, relative to it
 
 automatic: $(VENV)/ready  ## automatically derived scores against handwritten ones (a minute); writes benchmarks/results
 	$(BIN)/python benchmarks/automatic.py
+
+compile: $(VENV)/ready  ## what compiling inlined functions only inside kernels saves on a first fit (three minutes); writes benchmarks/results
+	$(BIN)/python benchmarks/compile.py
 
 bench-long: $(VENV)/bench  ## a billion observations from file to posterior (15 minutes, 9 GB of disk); writes benchmarks/results
 	$(BIN)/python benchmarks/long.py

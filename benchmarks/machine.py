@@ -3,6 +3,7 @@
 import pathlib
 import platform
 import re
+import subprocess
 
 
 def cpu():
@@ -16,3 +17,11 @@ def cpu():
 def peak_memory():
     """The most memory that this process has had so far, in MB."""
     return int(re.search(r"VmHWM:\s+(\d+)", pathlib.Path("/proc/self/status").read_text())[1]) / 1024
+
+
+def commit():
+    """The commit that is checked out, with a plus sign if files differ from it."""
+    show = ["git", "describe", "--always", "--exclude=*", "--dirty=+"]
+    return subprocess.run(
+        show, cwd=pathlib.Path(__file__).parent, check=True, capture_output=True, text=True
+    ).stdout.strip()

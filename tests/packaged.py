@@ -1,6 +1,8 @@
 """The package as users get it: what is in it, and the README's example from a wheel in environments of its own.
 
-    python tests/packaged.py        # with the newest versions of all that it needs, then with the lowest
+    python tests/packaged.py        # with the newest versions of its dependencies, a middle numba, and the lowest
+
+The engine is also tested with the middle and the lowest numba.
 
 Everything happens in a temporary folder: with no PYTHONPATH, another home, and an empty cache of kernels.
 """
@@ -20,12 +22,20 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 UNIT = [
     f"tests/unit/test_{name}.py" for name in ("cli", "estimator", "files", "plots", "posterior", "series", "sources")
 ]
+ENGINE = [f"tests/unit/test_{name}.py" for name in ("dispatch", "lanes")]
 TOOLS = ["hypothesis", "pytest", "pytest-xdist"]
 
 
 def lowest(*requirements):
     """The lowest versions that requirements allow, as constraints: ``numpy>=2.0`` is ``numpy==2.0``."""
     return [re.sub(r"(\[.*?\])?>=([\d.]+).*", r"==\2", one) for one in requirements]
+
+
+def middle(*requirements):
+    """The minor version of numba in the middle of those allowed, as a constraint: ``numba>=0.60,<0.69`` is 0.64."""
+    (numba,) = (one for one in requirements if one.startswith("numba>="))
+    first, last = map(int, re.findall(r"0\.(\d+)", numba))
+    return f"numba==0.{(first + last - 1) // 2}.*"
 
 
 def program(folder, name):
@@ -95,20 +105,27 @@ def try_readme(python, home):
     assert (home / "rarehmm-demo" / "report.html").is_file()
 
 
+def try_tests(python, home, *tests):
+    """Run tests against the installed package; newer or older dependencies may warn of what they deprecate."""
+    run(python, "-m", "pytest", "-W", "default", "-m", "not cluster", "-q", *tests, where=ROOT, home=home)
+
+
 def main():
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         place = pathlib.Path(folder)
         wheel = build(place)
         try_readme(environment(place / "newest", wheel), place / "home of newest")
         needed = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["long"]]
+        python, home = environment(place / "middle", wheel, *TOOLS, middle(*needed)), place / "home of middle"
+        try_readme(python, home)
+        try_tests(python, home, *ENGINE)
         constraints = place / "lowest.txt"
         constraints.write_text("\n".join(lowest(*needed)), encoding="utf-8")
         print(*lowest(*needed))
         python = environment(place / "lowest", f"{wheel}[long]", *TOOLS, "--constraint", constraints)
         home = place / "home of lowest"
         try_readme(python, home)
-        # Others, newer than these, warn of what they do.
-        run(python, "-m", "pytest", "-W", "default", "-m", "not cluster", "-q", *UNIT, where=ROOT, home=home)
+        try_tests(python, home, *ENGINE, *UNIT)
 
 
 if __name__ == "__main__":

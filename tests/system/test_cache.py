@@ -597,7 +597,7 @@ def test_nowhere_to_write_to(box, before):
     file = box.library / "kernels" / "__pycache__"  # where numba looks if the others fail
     file.touch()
     settings = {"NUMBA_CACHE_DIR": str(file / "cache"), "XDG_CACHE_HOME": str(file / "cache")}
-    (shown,) = box.probe(show("Gaussian()"), warning="Set NUMBA_CACHE_DIR to one that is", **settings)
+    (shown,) = box.probe(show("Gaussian()"), warning="Set NUMBA_CACHE_DIR to a writable folder", **settings)
     assert shown == before["Gaussian()"]
 
 

@@ -125,7 +125,7 @@ def test_a_run_is_not_written_over(finished):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("nowhere.csv", None, ["is not there"]),
+        ("nowhere.csv", None, ["does not exist"]),
         ("empty.csv", b"", ["is empty"]),
         ("a.csv", b"time,flux\n1,2\n2,3\n", ["2 columns of numbers; say which with --column: time, flux"]),
         ("binary.csv", bytes(range(256)) * 40, ["binary.csv"]),

@@ -267,7 +267,7 @@ def twice(family, y, scale):
     ("density", "message"),
     [
         (branch, "use np.where instead of if"),
-        (foreign, "sinc is not available in density_of; these are: arithmetic.*Write score by hand"),
+        (foreign, "sinc is not available in density_of; use arithmetic.*write score by hand"),
         (exotic, "arcsinh is not available"),
         (reduced, "add.reduce is not available"),
         (table, "the value array.* is not available"),

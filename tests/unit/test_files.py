@@ -89,7 +89,7 @@ def netcdf(path):
 @pytest.mark.parametrize(
     ("make", "more", "message"),
     [
-        (lambda d: d / "nowhere.csv", {}, r"nowhere\.csv is not there"),
+        (lambda d: d / "nowhere.csv", {}, r"nowhere\.csv does not exist"),
         (lambda d: (csv(d / "flux_2026.csv"), d / "flux_2025.csv")[1], {}, r"Did you mean .*flux_2026\.csv"),
         (lambda d: d, {}, "is a folder"),
         (lambda d: write(d / "a.csv", b""), {}, "is empty"),
@@ -175,7 +175,7 @@ def test_large_arrays_stay_where_they_are(tmp_path, monkeypatch):
     assert isinstance(open_files([str(tmp_path / "a.npy")]), pd.DataFrame)
     monkeypatch.setattr(files, "LARGE", 8)
     assert isinstance(open_files([str(tmp_path / "a.npy")]), Source)
-    with pytest.raises(ValueError, match=r"b\.parquet is not there"):
+    with pytest.raises(ValueError, match=r"b\.parquet does not exist"):
         open_files([str(tmp_path / "a.npy"), str(tmp_path / "b.parquet")])
     pd.DataFrame({"y": Y}).to_csv(tmp_path / "c.csv")
     with pytest.raises(ValueError, match="pass files of one type"):

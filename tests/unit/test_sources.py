@@ -222,7 +222,7 @@ def test_types_of_parquet(tmp_path):
     assert open_source(path, ["half"]).dtype == np.float32
     with pytest.raises(ValueError, match=r"t\.parquet: 'word' is string, not numbers"):
         open_source(path, ["word"])
-    with pytest.raises(ValueError, match="'word' is string, which is no time"):
+    with pytest.raises(ValueError, match="'word' is string, which is not a time"):
         open_source(path, ["half"], "word")
     with pytest.raises(ValueError, match=r"no column 'hlf'; it has .* Did you mean 'half'\?"):
         open_source(path, ["hlf"])
@@ -274,8 +274,8 @@ def test_arrays_of_libraries_in_a_series(tmp_path):
         (lambda d: np.memmap(d / "c", "c16", "w+", shape=3), TypeError, "y is complex"),
         (lambda d: da.from_array(np.array(["a"])), TypeError, "numbers are needed"),
         (lambda d: (x := da.ones(9, chunks=3))[x > 0], ValueError, "compute_chunk_sizes"),
-        (lambda d: d / "a.npy", ValueError, "is not there"),
-        (lambda d: [d / "a.npy", d / "b.npy"], ValueError, "is not there"),
+        (lambda d: d / "a.npy", ValueError, "does not exist"),
+        (lambda d: [d / "a.npy", d / "b.npy"], ValueError, "does not exist"),
         (lambda d: xr.Dataset({"a": ("t", [1.0]), "b": ("t", [1.0])}), ValueError, "2 columns of numbers; say which"),
     ],
 )
@@ -500,7 +500,7 @@ def test_what_cannot_be_opened_is_said(tmp_path):
     private = np.load(tmp_path / "y.npy", mmap_mode="c")
     backwards = np.load(tmp_path / "y.npy", mmap_mode="r")[::-1]
     for array in (private, private.copy(), backwards):
-        with pytest.raises(ValueError, match="memory map whose place in a file is not known"):
+        with pytest.raises(ValueError, match="memory map whose place in its file is unknown"):
             open_source(array)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="empty is a folder without Parquet files"):
@@ -510,12 +510,12 @@ def test_what_cannot_be_opened_is_said(tmp_path):
         open_source(tmp_path / "y.csv")
     with pytest.raises(TypeError, match="y is a int; a path, a memory map, or an array of Zarr, Dask or xarray"):
         open_source(3)
-    with pytest.raises(TypeError, match=r"Dask array is a Bag; pass an array, of a table with to_dask_array"):
+    with pytest.raises(TypeError, match=r"Dask array is a Bag; pass a Dask array, for a table its to_dask_array"):
         open_source(db.from_sequence([1.0, 2.0]))
     group = zarr.create_group(str(tmp_path / "y.zarr"))
     for name, size in (("a", 5), ("b", 6)):
         group.create_array(name, data=np.arange(float(size)))
-    with pytest.raises(ValueError, match="a, b have lengths 5, 6; one is needed"):
+    with pytest.raises(ValueError, match="a, b have lengths 5, 6; they must be equal"):
         open_source(tmp_path / "y.zarr", ["a", "b"])
 
 

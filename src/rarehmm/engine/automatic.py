@@ -1,14 +1,18 @@
-r"""``density_of``: the log density of a family in plain NumPy; its score and its constants are worked out.
+r"""``density_of``: derive the score and the constants of a family from its log density in plain NumPy.
 
-The function is run once on *expressions* instead of numbers, which note what is done to them.  The score is the
-derivative of the expression by the chain rule, and what depends on parameters alone is computed in ``prepare``, once a
-state instead of once an observation:
+SymPy was tried and would replace only the chain rule, about 60 lines: its symbols do not pass through ``np.log``,
+``np.where`` or ``scipy.special``, its common subexpressions mix what depends on the state with what depends on the
+observation, and its printer writes ``numpy.select`` and constants to 15 digits.  Importing it takes a second.
+
+The function is run once on *expressions* instead of numbers, which record the operations on them.  The score is the
+derivative of the expression by the chain rule, and what depends on parameters alone is computed in ``prepare``, once
+per state instead of once per observation:
 
 .. math:: -\tfrac12 (y - \mu)^2 / v \;\to\; c_0 z z, \quad z = y - \mu, \; c_0 = -\tfrac12 / v
 
-Of the result, Python source is written that looks like a family written by hand, and is compiled and cached like one.
-Derivatives go through both sides of ``np.where`` and are chosen from after, so that a side which is not taken cannot
-spoil the one that is.
+The result is written as Python source that looks like a hand-written family, and is compiled and cached like one.  Both
+branches of ``np.where`` are differentiated and the choice between them comes last, so that the branch that is not taken
+cannot spoil the result.
 """
 
 import inspect
@@ -27,7 +31,7 @@ from rarehmm.engine.special import log_minus_digamma
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-CONSTANT, STATE, ROW = range(3)  # what a value may depend on: nothing, parameters, observations
+CONSTANT, STATE, ROW = range(3)  # what a value depends on: nothing, parameters, observations
 
 
 @inner
@@ -35,7 +39,7 @@ def digamma(x: float) -> float:
     return float(math.log(x) - log_minus_digamma(x))
 
 
-# functions of one argument: how they are written on a row (None: as on a state), on a state, and their derivatives
+# functions of one argument: their source on a row (None: as on a state), their source on a state, their derivative
 UNARY: dict[str, tuple[str | None, str, Callable[[Any, Any], Any]]] = {
     "exp": (None, "np.exp", lambda x, f: f),
     "log": (None, "np.log", lambda x, f: 1.0 / x),
@@ -67,12 +71,12 @@ AVAILABLE = (
 
 
 def _refuse(what: str) -> Any:
-    raise TypeError(f"{what} is not available in density_of; these are: {AVAILABLE}. Write score by hand for the rest.")
+    raise TypeError(f"{what} is not available in density_of; use {AVAILABLE}. Otherwise write score by hand.")
 
 
 # ---------------------------------------------------------------- expressions
 class Expression:
-    """A value that is not known yet: an operation on others.  Equal ones are one object (``_make``)."""
+    """Symbolic value: an operation on other values.  Equal expressions are one object (see ``Trace.make``)."""
 
     def __init__(self, trace: "Trace", op: str, args: tuple[Any, ...], level: int, number: int) -> None:
         self.trace, self.op, self.args, self.level, self.number = trace, op, args, level, number
@@ -81,7 +85,7 @@ class Expression:
 
     def __bool__(self) -> bool:
         raise TypeError(
-            "a branch on an observation or a parameter; use np.where instead of if, and & | ~ on conditions"
+            "the density branches on an observation or a parameter; use np.where instead of if, and & | ~ on conditions"
         )
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
@@ -121,7 +125,7 @@ def _is(value: Any, number: float) -> bool:
 
 
 def _sum(*terms: Any) -> Any:
-    """Numbers and what depends on the state stand first; terms with the same row part are one."""
+    """Sum with constants and state terms first, and terms with the same row part collected."""
     trace = _trace_of(*terms)
     parts: dict[Expression, Expression] = {}  # row part -> coefficient
     rest: list[Expression] = []
@@ -143,7 +147,7 @@ def _sum(*terms: Any) -> Any:
 
 
 def _product(*factors: Any) -> Any:
-    """A coefficient that depends on the state, times the row parts in their order."""
+    """Product of one coefficient per state and the row factors, in their order of creation."""
     trace = _trace_of(*factors)
     coefficients: list[Expression] = []
     rows: list[Expression] = []
@@ -168,7 +172,7 @@ def _product(*factors: Any) -> Any:
 
 
 def _cancelled(factors: list[Expression]) -> list[Expression]:
-    """Without pairs of z and 1 / z."""
+    """Factors without the pairs z and 1 / z that cancel."""
     times: dict[Expression, int] = {}
     for e in factors:
         times[e] = times.get(e, 0) + 1
@@ -278,7 +282,7 @@ for _name in COMPARISONS:
 
 
 class Trace:
-    """All expressions of one family, in the order in which they were born."""
+    """All expressions of one family, in the order of their creation."""
 
     def __init__(self) -> None:
         self.fixed_values: dict[Any, Expression] = {}
@@ -301,7 +305,7 @@ class Trace:
         return self.make("number", bool(value) if isinstance(value, bool | np.bool_) else float(value))
 
     def plain(self, op: str, x: Expression, y: Expression) -> Expression:
-        """An operation on two values as it stands, neutral ones left out."""
+        """Apply an operation to two values, leaving out neutral elements."""
         neutral = 1.0 if op in ("multiply", "divide") else 0.0
         if _is(y, neutral):
             return x
@@ -312,7 +316,7 @@ class Trace:
         return self.make(op, x, y)
 
     def total(self, op: str, values: list[Expression]) -> Expression:
-        """Sum or product of values of a state, those of numbers first."""
+        """Sum or product of values per state, constants first."""
         out = self.lift(1.0 if op == "multiply" else 0.0)
         for value in sorted(values, key=lambda v: v.level):
             out = self.plain(op, out, value)
@@ -323,7 +327,7 @@ class Trace:
 
     # ------------------------------------------------------------ derivatives
     def slope(self, e: Expression, leaf: Expression, memory: dict[Expression, Expression]) -> Expression:
-        """Derivative of an expression in a leaf."""
+        """Derivative of an expression with respect to a leaf."""
         if e not in memory:
             memory[e] = self.lift(1.0 if e is leaf else self._chain(e, lambda x: self.slope(x, leaf, memory)))
         return memory[e]
@@ -351,7 +355,7 @@ class Trace:
 
 
 def _computed(op: str, *values: Any) -> Any:
-    """Of numbers alone."""
+    """Value of an operation on numbers."""
     names = {"add": "add", "multiply": "multiply", "divide": "divide", "power": "power", "abs": "abs",
              "and": "logical_and", "or": "logical_or", "invert": "logical_not", "gt": "greater", "lt": "less",
              "ge": "greater_equal", "le": "less_equal", "eq": "equal", "ne": "not_equal"}  # fmt: skip
@@ -361,7 +365,7 @@ def _computed(op: str, *values: Any) -> Any:
 
 # ---------------------------------------------------------------- source
 class Writer:
-    """Lines of a function body out of expressions; what is used twice gets a name."""
+    """Writes expressions as the lines of a function body; an expression used twice gets a name."""
 
     def __init__(self, given: dict[Expression, str], wanted: list[Expression]) -> None:
         self.names, self.lines = dict(given), list[str]()
@@ -404,7 +408,7 @@ class Writer:
 
 
 def constants_of(wanted: list[Expression]) -> list[Expression]:
-    """What depends on the state alone and is read by rows, or wanted itself, in the order in which it was born."""
+    """Expressions of the state alone that rows read, or that are wanted themselves, in order of creation."""
     found: set[Expression] = set()
     seen: set[Expression] = set()
 
@@ -422,7 +426,7 @@ def constants_of(wanted: list[Expression]) -> list[Expression]:
 
 
 class Stand:
-    """In place of a family while its density is looked at: its settings are expressions."""
+    """Stand-in for a family while its density is traced: its settings are expressions."""
 
     def __init__(self, trace: Trace, cls: Any) -> None:
         for name in getattr(cls, "_fields", ()):
@@ -440,7 +444,7 @@ def source_of(cls: Any, function: Callable[..., Any]) -> str:
     slopes = [trace.slope(density, leaf, {}) for leaf in phi]
     constants = constants_of([density, *slopes])
     leaves = {e: e.args[0] for e in trace.fixed_values.values() if e.op in ("state", "row")}
-    nothing = " + 0.0 * " + ("y" if columns == 1 else "y[0]")  # what does not depend on y is as long as y
+    nothing = " + 0.0 * " + ("y" if columns == 1 else "y[0]")  # broadcasts a value without y to the length of y
     space = {e: text for e, text in leaves.items() if e.op == "row"}
     for i, e in enumerate(constants):  # conditions are kept as 1 and 0
         space[e] = f"((c[{i}]{nothing}) > 0.5)" if e.op in CONDITIONS else f"c[{i}]"
@@ -468,11 +472,28 @@ WRITTEN: dict[type, str] = {}
 
 
 def density_of(cls: type) -> Callable[[F], F]:
-    """Decorator: the log density of a family, from which ``prepare``, ``log_density`` and ``score`` are made.
+    """Decorator: derive ``prepare``, ``log_density`` and ``score`` of a family from its log density.
 
-    The function takes the family (for its settings), an observation (or a tuple of columns) and the parameters by
-    their names, and is written in ordinary NumPy.
+    The decorated function takes the family (for its settings), an observation (or a tuple of columns) and the
+    parameters by name, and is written in ordinary NumPy.
 
+    Parameters
+    ----------
+    cls : type
+        Class of the family, a NamedTuple with ``parameters``.
+
+    Returns
+    -------
+    callable
+        Decorator that returns the log density unchanged.
+
+    Raises
+    ------
+    TypeError
+        If the arguments are not those of the family, or the density uses a function that cannot be differentiated here.
+
+    Examples
+    --------
     >>> from typing import NamedTuple
     >>> import numpy as np
     >>> import rarehmm as rh
@@ -507,11 +528,11 @@ def density_of(cls: type) -> Callable[[F], F]:
 
 
 def check_signature(cls: Any, function: Any) -> None:
-    """Refuse a density whose arguments are not the family, the observation and the parameters by name."""
+    """Raise unless the arguments of a density are the family, the observation and the parameters by name."""
     found = list(inspect.signature(function).parameters)
     parameters = getattr(cls, "parameters", None)
     if not isinstance(cls, type) or parameters is None:
-        raise TypeError(f"density_of takes the class of a family, which has parameters, and not {cls!r}.")
+        raise TypeError(f"density_of takes the class of a family, which has parameters, not {cls!r}.")
     if not isinstance(parameters, tuple):
         try:
             parameters = cls().parameters
@@ -520,6 +541,6 @@ def check_signature(cls: Any, function: Any) -> None:
     wanted = [p.name for p in parameters]
     if found[2:] != wanted:
         raise TypeError(
-            f"the density of {cls.__name__} has the arguments ({', '.join(found)}); they must be a family, an "
-            f"observation and then its parameters by name: {', '.join(wanted)}."
+            f"the density of {cls.__name__} has the arguments ({', '.join(found)}); they must be the family, an "
+            f"observation and then the parameters by name: {', '.join(wanted)}."
         )

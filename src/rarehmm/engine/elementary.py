@@ -1,7 +1,8 @@
-"""Elementary functions of Lanes under NumPy's names: ``np.exp``, ``np.log``, ``np.sin``, ``np.cos``, ``np.sqrt``,
-``np.abs``, ``np.where``, ``np.maximum``, ``np.minimum``, ``np.square``, powers, ``np.log1p``, ``np.expm1``.
+"""Elementary functions of Lanes under NumPy's names.
 
-Those that kernels live on are polynomials on all 16 numbers at once, right to a few units in the last place.
+These are ``np.exp``, ``np.log``, ``np.sin``, ``np.cos``, ``np.sqrt``, ``np.abs``, ``np.where``, ``np.maximum``,
+``np.minimum``, ``np.square``, powers, ``np.log1p`` and ``np.expm1``.  Those in the inner loops are polynomials on all
+16 numbers at once, accurate to a few units in the last place.
 """
 
 import math
@@ -30,12 +31,12 @@ from rarehmm.engine.lanes import (
 
 # ---------------------------------------------------------------- exp and log
 LOG2E, LN2_HIGH, LN2_LOW = 1.4426950408889634, 6.93145751953125e-1, 1.42860682030941723212e-6
-LOWEST = -300.0  # e^-300: far from denormals, which double the time
+LOWEST = -300.0  # e^-300: far above denormals, which double the time
 
 
 @inner
 def _exp_finite(x: Any) -> Any:
-    """Cody and Waite: x = n log 2 + r, |r| <= log(2) / 2, Taylor to the twelfth power; |x| <= 708."""
+    """e^x for |x| <= 708 by Cody and Waite: x = n log 2 + r, |r| <= log(2) / 2, Taylor series to the 12th power."""
     n = nearest(x * LOG2E)
     r = fused(n, -LN2_LOW, fused(n, -LN2_HIGH, x))
     p = r * (1.0 / 479001600.0) + 1.0 / 39916800.0
@@ -55,7 +56,7 @@ def _exp_finite(x: Any) -> Any:
 
 @inner
 def _exp_lanes(x: Any) -> Any:
-    """As NumPy's: 0 below -708, infinite above 709, NaN stays."""
+    """e^x as in NumPy: 0 below -708, infinite above 709, NaN for NaN."""
     safe = np.where((x > -708.0) & (x < 709.0), x, 0.0)
     out = np.where(x <= -708.0, 0.0, _exp_finite(safe))
     out = np.where(x >= 709.0, np.inf, out)
@@ -64,7 +65,7 @@ def _exp_lanes(x: Any) -> Any:
 
 @inner
 def _log_finite(x: Any) -> Any:
-    """x = 2^e m, log m = 2 atanh((m - 1) / (m + 1)) by its series; x positive and normal."""
+    """log x for positive normal x = 2^e m, with log m = 2 atanh((m - 1) / (m + 1)) by its series."""
     e, m = split(x)
     s = (m - 1.0) / (m + 1.0)
     q = s * s
@@ -85,19 +86,19 @@ TINY, HUGE = float(np.finfo(float).tiny), float(np.finfo(float).max)
 
 @inner
 def _log_lanes(x: Any) -> Any:
-    """As NumPy's, but denormals count as zero: NaN below zero, minus infinite at it."""
+    """log x as in NumPy, except that denormals count as zero: NaN below zero, minus infinity at zero."""
     out = np.where((x >= TINY) & (x <= HUGE), _log_finite(np.where(x >= TINY, x, 1.0)), x)  # inf and NaN as they are
     return np.where(x < TINY, np.where(x < 0.0, np.nan, -np.inf), out)
 
 
 # ---------------------------------------------------------------- sine and cosine
 HALF_PI_HIGH, HALF_PI_LOW = 1.5707963267948966, 6.123233995736766e-17
-FAR = 1e5  # angles from here on go lane by lane: in time the number of quarter turns is no whole number
+FAR = 1e5  # larger angles go lane by lane: the reduction below loses digits as the number of quarter turns grows
 
 
 @inner
 def _quarter_turns(x: Any) -> Any:
-    """(k, sin r, cos r) with x = (4 i + k) pi/2 + r, k in -2, ..., 2 and |r| <= pi/4, by Taylor's series; |x| < FAR."""
+    """(k, sin r, cos r) with x = (4 i + k) pi/2 + r, k in -2, ..., 2 and |r| <= pi/4, by Taylor series; |x| < FAR."""
     n = nearest(x * (1.0 / HALF_PI_HIGH))
     r = fused(n, -HALF_PI_LOW, fused(n, -HALF_PI_HIGH, x))
     q = r * r
@@ -119,12 +120,12 @@ def _quarter_turns(x: Any) -> Any:
 
 @inner
 def _far(x: Any) -> Any:
-    """Whether a lane is beyond what is done together."""
+    """Whether any lane holds an angle of FAR or more."""
     return lane_sum(np.where(absolute(x) >= FAR, 1.0, splat(0.0))) > 0.0
 
 
 def relative(x: Any) -> Any:
-    """e^min(x, 0), at least e^-300 (also for NaN): a density relative to the largest among the states in reach."""
+    """e^min(x, 0), at least e^-300 (also for NaN): a density relative to the largest among the reachable states."""
     return np.exp(np.minimum(np.where(x > LOWEST, x, LOWEST), 0.0))
 
 
@@ -141,7 +142,7 @@ specialise(relative, lambda x: _relative_lanes if x is lanes_type else _relative
 
 
 def positive_log(x: Any) -> Any:
-    """Logarithm of positive normal numbers, nothing checked: for the normalisers of kernels."""
+    """Logarithm of positive normal numbers, unchecked, for the normalising constants in kernels."""
     return np.log(x)
 
 
@@ -210,7 +211,7 @@ def _np_minimum(x: Any, y: Any) -> Any:
 
 
 def _whole_power(x: Any, n: int) -> Any:
-    """z**2 is z * z."""
+    """x^n for an integer n, by repeated multiplication."""
     out = splat(1.0)
     for _ in range(abs(n)):
         out = out * x
@@ -237,7 +238,7 @@ def _np_square(x: Any) -> Any:
 
 
 def _one_by_one(scalar: Callable[[float], float], function: Any) -> None:
-    """Give a NumPy function to Lanes through a scalar one."""
+    """Define a NumPy function on Lanes by calling a scalar function for each lane."""
     each = lanewise(scalar)
 
     def implementation(x: Any) -> Any:

@@ -1,12 +1,12 @@
 """Lanes: 16 doubles that travel together, as a numba type that *is* an LLVM vector.
 
-A loop over lanes left to the auto-vectoriser falls back to scalar code without a word: a constant trip count of 16 is
-unrolled before the vectoriser runs, alias checks fail, a branch spoils it.  Here ``y - c[0]`` on a Lanes value is one
-vector instruction by construction, on any machine (LLVM splits the vector to what the CPU has).
+A loop over lanes left to the auto-vectoriser silently falls back to scalar code: a constant trip count of 16 is
+unrolled before the vectoriser runs, alias checks fail, or a branch gets in the way.  Here ``y - c[0]`` on a Lanes value
+is one vector instruction by construction, on any machine (LLVM splits the vector to fit the CPU).
 
-Families and kernels write ordinary NumPy on Lanes: arithmetic and comparisons are here, functions in ``elementary``,
-and any other scalar function comes by ``lanewise``.
-Without the JIT the same names work on arrays of 16 numbers.
+Families and kernels write ordinary NumPy on Lanes: arithmetic and comparisons are defined here, functions in
+``elementary``, and ``lanewise`` adapts any other scalar function.  Without the JIT the same names work on arrays of 16
+numbers.
 """
 
 import math
@@ -32,7 +32,7 @@ Array = npt.NDArray[np.float64]
 
 
 def lane_array(*shape: int) -> Array:
-    """Zeros (..., LANES) that start on a cache line: a 64-byte vector off its line costs two accesses."""
+    """Zeros (..., LANES) aligned to cache lines; a 64-byte vector that straddles two lines costs two accesses."""
     size = math.prod(shape) * LANES
     raw = np.zeros(size + 8)
     first = (-raw.__array_interface__["data"][0] % 64) // 8
@@ -64,7 +64,7 @@ class _MaskModel(models.PrimitiveModel):
 
 
 def _wide(builder: Any, value: Any, kind: Any) -> Any:
-    """A float in all lanes; a vector as it is."""
+    """Broadcast a float to all lanes; leave a vector unchanged."""
     if kind is lanes_type:
         return value
     one = builder.insert_element(ir.Constant(DOUBLES, ir.Undefined), value, ir.Constant(SHORT, 0))
@@ -72,7 +72,7 @@ def _wide(builder: Any, value: Any, kind: Any) -> Any:
 
 
 def _operator(op: Any, emit: Callable[..., Any], cases: list[Any]) -> None:
-    """Give ``op`` to the argument types of ``cases``; ``emit`` gets the builder and the values, widened."""
+    """Define ``op`` for the signatures in ``cases``; ``emit`` gets the builder and the widened values."""
     infer_global(op)(type("Lanes" + op.__name__, (ConcreteTemplate,), {"cases": cases}))
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -125,7 +125,7 @@ def _read(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
 
 @intrinsic
 def load(context: Any, array: Any, index: Any) -> Any:
-    """The lanes array[index] of a C-contiguous array whose last axis has LANES elements."""
+    """Load the lanes array[index] of a C-contiguous array whose last axis has LANES elements."""
 
     def code(c: Any, b: Any, s: Any, a: Any) -> Any:
         return _read(c, b, s.args[0], a[0], cgutils.unpack_tuple(b, a[1]))
@@ -134,7 +134,7 @@ def load(context: Any, array: Any, index: Any) -> Any:
 
 
 def load_columns(columns: int) -> Any:
-    """A function of (array, t): the tuple of the lanes array[t, 0], ..., array[t, columns - 1]."""
+    """Make a function of (array, t) that loads the tuple of lanes array[t, 0], ..., array[t, columns - 1]."""
     kind = types.UniTuple(lanes_type, columns)
 
     @intrinsic
@@ -150,7 +150,7 @@ def load_columns(columns: int) -> Any:
 
 @intrinsic
 def store(context: Any, array: Any, index: Any, value: Any) -> Any:
-    """array[index] = value."""
+    """Store lanes: array[index] = value."""
 
     def code(c: Any, b: Any, s: Any, a: Any) -> Any:
         b.store(a[2], _pointer(c, b, s.args[0], a[0], cgutils.unpack_tuple(b, a[1])), align=8)
@@ -161,7 +161,7 @@ def store(context: Any, array: Any, index: Any, value: Any) -> Any:
 
 @intrinsic
 def take(context: Any, template: Any, array: Any, row: Any) -> Any:
-    """array[row] as a tuple as long as ``template``: values in registers that no store can alias."""
+    """Read array[row] as a tuple as long as ``template``: values in registers, which no store can alias."""
     kind = types.UniTuple(types.float64, len(template))
 
     def code(c: Any, b: Any, s: Any, a: Any) -> Any:
@@ -173,10 +173,10 @@ def take(context: Any, template: Any, array: Any, row: Any) -> Any:
 
 
 class RowType(types.Type):
-    """Numba type of ``count`` Lanes, or numbers, one after the other in memory: it has items and a length.
+    """Numba type of ``count`` Lanes or numbers that are contiguous in memory, with items and a length.
 
-    For what is too many for a tuple.  A bare address: whoever has an array's row must hold the array, but counting
-    references, as numba does for views of arrays, would cost more than the arithmetic on a row of eight.
+    For rows too long for a tuple.  A row is a bare address, so its user must keep the array alive: the reference
+    counting that numba does for views of arrays would cost more than the arithmetic on a row of eight.
     """
 
     def __init__(self, count: int, element: Any = lanes_type) -> None:
@@ -191,7 +191,7 @@ class _RowModel(models.PrimitiveModel):
 
 
 def row_of(count: int) -> Any:
-    """A function of (array, index): the row array[*index, 0], ..., array[*index, count - 1]."""
+    """Make a function of (array, index) that returns the row array[*index, 0], ..., array[*index, count - 1]."""
     kind = RowType(count)
 
     @intrinsic
@@ -272,7 +272,7 @@ specialise(len, _length)
 # ---------------------------------------------------------------- from floats and to floats
 @intrinsic
 def splat(context: Any, x: Any) -> Any:
-    """One number in every lane; Lanes as they are."""
+    """Broadcast a number to every lane; leave Lanes unchanged."""
     kind = lanes_type if x is lanes_type else types.float64
     return lanes_type(kind), lambda c, b, s, a: _wide(b, a[0], kind)
 
@@ -285,7 +285,7 @@ def _library(builder: Any, name: str, result: Any, *args: Any) -> Any:
 
 @intrinsic
 def lane_sum(context: Any, x: Any) -> Any:
-    """Sum over lanes, as a tree: the same order on every run."""
+    """Sum over lanes as a tree, in the same order on every run."""
 
     def code(c: Any, b: Any, s: Any, a: Any) -> Any:
         kind = ir.FunctionType(DOUBLE, [DOUBLE, DOUBLES])
@@ -296,7 +296,7 @@ def lane_sum(context: Any, x: Any) -> Any:
 
 
 def any_lane(mask: Any) -> Any:
-    """Whether a mask, or an array of truth values, is true somewhere."""
+    """Whether any element of a mask, or of an array of truth values, is true."""
     return np.any(mask)
 
 
@@ -327,7 +327,7 @@ def select(context: Any, mask: Any, u: Any, v: Any) -> Any:
 
 
 def _unary(name: str) -> Any:
-    """An LLVM function of one vector."""
+    """Make a function of Lanes from an LLVM intrinsic of one vector."""
 
     @intrinsic
     def function(context: Any, x: Any) -> Any:
@@ -341,7 +341,7 @@ nearest, root, absolute = _unary("rint"), _unary("sqrt"), _unary("fabs")
 
 @intrinsic
 def fused(context: Any, x: Any, y: Any, z: Any) -> Any:
-    """x y + z rounded once, in this order: what the fast options may not rearrange."""
+    """Fused multiply-add x y + z, rounded once; fast-math options may not rearrange it."""
 
     def code(c: Any, b: Any, s: Any, a: Any) -> Any:
         return _library(b, f"llvm.fma.v{LANES}f64", DOUBLES, *(_wide(b, v, k) for v, k in zip(a, s.args, strict=True)))
@@ -351,7 +351,7 @@ def fused(context: Any, x: Any, y: Any, z: Any) -> Any:
 
 @intrinsic
 def power_of_two(context: Any, n: Any) -> Any:
-    """2^n for whole n, -1022 <= n <= 1023."""
+    """2^n for integer-valued n, -1022 <= n <= 1023."""
 
     def code(c: Any, b: Any, s: Any, a: Any) -> Any:
         e = b.sext(b.fptosi(a[0], SHORTS), INTS)
@@ -377,7 +377,7 @@ def split(context: Any, x: Any) -> Any:
 
 @intrinsic
 def lane(context: Any, x: Any, i: Any) -> Any:
-    """Lane i of x; a number is the same in all."""
+    """Lane i of x, or x itself if it is a number."""
     if x is lanes_type:
         return types.float64(lanes_type, types.int64), lambda c, b, s, a: b.extract_element(a[0], a[1])
     return types.float64(types.float64, types.int64), lambda c, b, s, a: a[0]
@@ -385,12 +385,12 @@ def lane(context: Any, x: Any, i: Any) -> Any:
 
 @intrinsic
 def with_lane(context: Any, x: Any, i: Any, value: Any) -> Any:
-    """x with another value in lane i."""
+    """Copy of x with lane i replaced by ``value``."""
     return lanes_type(lanes_type, types.int64, types.float64), lambda c, b, s, a: b.insert_element(a[0], a[2], a[1])
 
 
 def lanewise(scalar: Callable[[float], float]) -> Any:
-    """A function of Lanes out of any compiled scalar function, one lane after the other: slow, but always there."""
+    """Function of Lanes that calls a compiled scalar function for each lane in turn: slow, but always available."""
     vectorized = np.vectorize(scalar, otypes=[float])
 
     def plain(x: Any) -> Any:
@@ -410,7 +410,7 @@ def lanewise(scalar: Callable[[float], float]) -> Any:
 
 
 def on_lanes(function: Any) -> Any:
-    """Decorator: what ``function`` does inside kernels when one of its arguments is a Lanes or a mask."""
+    """Decorator: the implementation of ``function`` inside kernels when any argument is Lanes or a mask."""
 
     def attach(implementation: Any) -> Any:
         def choose(*kinds: Any) -> Any:
@@ -423,7 +423,7 @@ def on_lanes(function: Any) -> Any:
 
 
 def tuple_of(count: int, entry: Callable[..., Any]) -> Any:
-    """A function of some arguments: the tuple (entry(0, ...), ..., entry(count - 1, ...)); kernels unroll it."""
+    """Make a function that returns the tuple (entry(0, ...), ..., entry(count - 1, ...)), unrolled in kernels."""
     part = inner(entry)
 
     @intrinsic
@@ -448,7 +448,7 @@ def tuple_of(count: int, entry: Callable[..., Any]) -> Any:
 
 
 def blank(count: int) -> Any:
-    """Room for as many values: a list, whatever these are; inside kernels an array."""
+    """Workspace for ``count`` values: a list, which holds values of any kind, or an array inside kernels."""
     return [0.0] * count
 
 

@@ -1,4 +1,4 @@
-"""Special functions of one number, compiled, for the constants that families prepare."""
+"""Compiled special functions of one number, for the constants that families compute in ``prepare``."""
 
 import math
 
@@ -7,7 +7,7 @@ from rarehmm.engine.dispatch import inner
 
 @inner
 def log_minus_digamma(x: float) -> float:
-    r""":math:`\log x - \psi(x)` by the recurrence up to 8 and the asymptotic series beyond."""
+    r""":math:`\log x - \psi(x)` by recurrence up to 8 and by its asymptotic series beyond."""
     total = math.log(x)
     while x < 8.0:
         total += 1.0 / x

@@ -1,4 +1,4 @@
-"""Doors of the sources: what is asked for is there, has numbers and a shape, and can be read; else words."""
+"""Checks of files, columns, dtypes and shapes, with errors that say how to fix them."""
 
 import difflib
 import importlib
@@ -13,12 +13,12 @@ NUMBERS = "fiub"
 
 
 def said(error: Exception) -> str:
-    """The first line of an error, or its kind."""
+    """First line of an error's message, or the name of its type."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 def library(name: str) -> Any:
-    """A library that not everyone needs."""
+    """Import an optional dependency, or raise an error that says how to install it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -31,7 +31,7 @@ def check_numbers(dtype: np.dtype[Any], who: str, kinds: str = NUMBERS) -> None:
 
 
 def check_shape(shape: tuple[int, ...], who: str) -> tuple[int, int]:
-    """Rows and columns of a table, or of one column."""
+    """Number of rows and columns of an array of shape (T,) or (T, D)."""
     if len(shape) not in (1, 2):
         raise ValueError(f"{who} has shape {shape}; it must be (T,) or (T, D). Several sequences go in a list.")
     if 0 in shape:
@@ -40,25 +40,25 @@ def check_shape(shape: tuple[int, ...], who: str) -> tuple[int, int]:
 
 
 def existing(path: Path) -> None:
-    """Refuse a path that is not there, with the nearest one that is."""
+    """Raise if a path does not exist, and suggest the closest name that does."""
     if not path.exists():
         close = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*")], 1)
-        raise ValueError(f"{path} is not there." + (f" Did you mean {path.parent / close[0]}?" if close else ""))
+        raise ValueError(f"{path} does not exist." + (f" Did you mean {path.parent / close[0]}?" if close else ""))
 
 
 @contextmanager
 def opening(path: object) -> Iterator[None]:
-    """Whatever a library raises while it opens a file is told in one line."""
+    """Turn whatever a library raises while opening a file into a one-line ``ValueError``."""
     try:
         yield
     except Exception as error:
         raise ValueError(
-            f"{path} cannot be read: {said(error)}. It may be cut off, or not be what its name says."
+            f"{path} cannot be read: {said(error)}. It may be cut off, or in another format than its name says."
         ) from None
 
 
 def chosen(where: object, columns: Sequence[str], time: str | None, there: dict[str, bool]) -> list[str]:
-    """The columns to read; ``there``: all of them, and whether they hold numbers."""
+    """Names of the columns to read; ``there`` maps each existing column to whether it is numeric."""
     names = ", ".join(there)
     for name in [*columns, *([time] if time is not None else [])]:
         if name not in there:
@@ -79,5 +79,5 @@ def chosen(where: object, columns: Sequence[str], time: str | None, there: dict[
 def check_lengths(label: str, lengths: dict[str, int]) -> None:
     if len(set(lengths.values())) > 1:
         raise ValueError(
-            f"{label}: {', '.join(lengths)} have lengths {', '.join(map(str, lengths.values()))}; one is needed."
+            f"{label}: {', '.join(lengths)} have lengths {', '.join(map(str, lengths.values()))}; they must be equal."
         )

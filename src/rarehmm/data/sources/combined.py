@@ -1,4 +1,4 @@
-"""Sources made of sources: several in order of time, some columns of one, and the times of its rows."""
+"""Sources made from other sources: concatenation in time, a choice of columns, and the times of rows."""
 
 import bisect
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from rarehmm.data.sources.table import STRETCH, Rows, Source, joined
 
 
 class Joined(Source):
-    """Several sources, one after another, as one table."""
+    """Concatenation of several sources along time."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         first = sources[0]
@@ -53,7 +53,7 @@ class Picked(Source):
 
 
 class Times:
-    """The time of each row, read when it is asked for; ``times[a:b]`` and ``times[rows]`` are pandas indices."""
+    """Times of rows, read on request; ``times[a:b]`` and ``times[rows]`` are pandas indices."""
 
     nlevels = 1
 
@@ -78,14 +78,14 @@ class Times:
         return labels.tz_localize("UTC").tz_convert(self.zone) if self.zone else labels
 
     def get_loc(self, label: Any) -> int:
-        """The first row with a label."""
+        """First row with a label."""
         row = bisect.bisect_left(self, label)
         if row == len(self) or self[row] != label:
             raise KeyError(label)
         return row
 
     def check_order(self) -> None:
-        """Refuse a time that goes back, or is missing."""
+        """Raise if a time is missing or earlier than the one before."""
         for first in range(0, len(self), STRETCH):
             start = max(first - 1, 0)
             values = self.source[start : first + STRETCH][:, 0]
@@ -96,12 +96,12 @@ class Times:
                 row = start + int(np.argmax(back)) + 1
                 before, after = (f"{self[i]} ({self.source.where(i)})" for i in (row - 1, row))
                 raise ValueError(
-                    f"{self.name!r} goes back from {before} to {after}; sort files by time, and give them in its order."
+                    f"{self.name!r} goes back from {before} to {after}; sort rows by time and give files in that order."
                 )
 
 
 def numbered(source: Source, label: str, columns: Sequence[str], time: str | None) -> Source:
-    """Columns of a table without names, which are called 0, 1, ..."""
+    """Choose columns of a table without names; they are called 0, 1, ..."""
     wanted = chosen(label, columns, time, {str(i): True for i in range(source.shape[1])})
     picked = Picked(source, [int(name) for name in wanted])
     if time is not None:
@@ -110,7 +110,7 @@ def numbered(source: Source, label: str, columns: Sequence[str], time: str | Non
 
 
 def join(sources: Sequence[Source]) -> Source:
-    """Sources in order of time as one, with one index."""
+    """Concatenate sources in order of time into one source with one index."""
     if len(sources) == 1:
         return sources[0]
     whole = Joined(sources)
@@ -119,6 +119,6 @@ def join(sources: Sequence[Source]) -> Source:
         for t in times:
             if t.dtype.kind != times[0].dtype.kind:
                 here, first = t.source.where(0), times[0].source.where(0)
-                raise ValueError(f"{t.name!r} is {t.dtype} in {here} and {times[0].dtype} in {first}; one is needed.")
+                raise ValueError(f"{t.name!r} is {t.dtype} in {here} and {times[0].dtype} in {first}; they must agree.")
         whole.index = Times(Joined([t.source for t in times]), times[0].name, times[0].zone)
     return whole

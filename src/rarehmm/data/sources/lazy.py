@@ -1,4 +1,4 @@
-"""Arrays of Dask and xarray, whose values are worked out when they are asked for."""
+"""Sources from Dask and xarray, whose values are computed on request."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from rarehmm.data.sources.table import Rows, Source, Stored
 
 
 class Dask(Stored):
-    """A Dask array (n,) or (n, D), a chunk of rows at a time, or, of very large chunks, the rows that are asked for."""
+    """Dask array (n,) or (n, D), computed chunk by chunk, or only the requested rows where chunks are very large."""
 
     remedy = "See what the task does, or compute and store the array first."
 
@@ -42,14 +42,14 @@ class Dask(Stored):
 def of_dask(array: Any, label: str = "Dask array") -> Source:
     if not hasattr(array, "blocks"):
         raise TypeError(
-            f"{label} is a {type(array).__name__}; pass an array, of a table with to_dask_array(lengths=True)."
+            f"{label} is a {type(array).__name__}; pass a Dask array, for a table its to_dask_array(lengths=True)."
         )
     check_numbers(array.dtype, label)
     return Dask(array, label)
 
 
 def of_dataset(data: Any, label: str, columns: Sequence[str], time: str | None) -> Source:
-    """Variables of an xarray Dataset."""
+    """Source of the chosen variables of an xarray Dataset."""
     there = {
         str(k): v.ndim == 1 and v.dtype.kind in NUMBERS and k not in data.coords for k, v in data.variables.items()
     }
@@ -67,7 +67,7 @@ def of_dataset(data: Any, label: str, columns: Sequence[str], time: str | None) 
 
 
 def of_labelled(array: Any, name: str) -> tuple[Any, Any, tuple[str, ...] | None]:
-    """The values of an xarray DataArray (in memory, or else a Dask array), its index, and the names of its columns."""
+    """Values of an xarray DataArray (a Dask array unless in memory), its index, and the names of its columns."""
     check_shape(array.shape, name)
     labels = [array.indexes.get(axis) for axis in array.dims]
     names = tuple(map(str, labels[1])) if array.ndim == 2 and labels[1] is not None else None
@@ -76,6 +76,6 @@ def of_labelled(array: Any, name: str) -> tuple[Any, Any, tuple[str, ...] | None
 
 
 def as_dask(array: Any) -> Any:
-    """The values of an xarray DataArray as a Dask array."""
+    """Values of an xarray DataArray as a Dask array."""
     library("dask.array")
     return (array.chunk({array.dims[0]: table.STRETCH}) if array.chunks is None else array).data

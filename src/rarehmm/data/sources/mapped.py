@@ -1,4 +1,4 @@
-"""Arrays in files: memory maps, and files of NumPy."""
+"""Sources from memory maps and .npy files."""
 
 import mmap
 from functools import cached_property
@@ -13,26 +13,25 @@ from rarehmm.data.sources.table import ReadError, Rows, Source
 
 
 class Mapped(Source):
-    """A stretch of a file that is an array in memory layout.
+    """Array stored in a file in its memory layout.
 
-    Rows are read rather than mapped: mapped pages would count as memory of the process, and a file that is cut off
-    would end it.  Only a table column by column (Fortran order) is mapped.
+    Rows are read rather than mapped: mapped pages would count towards the memory of the process, and truncating the
+    file would crash it.  Only a table stored column by column (Fortran order) is mapped.
     """
 
     def __init__(
         self, path: Path, dtype: Any, shape: tuple[int, int], offset: int, strides: tuple[int, ...], label: str
     ) -> None:
         self.path, self.dtype, self.shape, self.offset, self.strides = path, np.dtype(dtype), shape, offset, strides
-        self.width = (shape[1] - 1) * strides[1] + self.dtype.itemsize  # bytes from the begin of a row to its end
-        self.end = offset + (shape[0] - 1) * strides[0] + self.width  # bytes of the file that are needed
+        self.width = (shape[1] - 1) * strides[1] + self.dtype.itemsize  # bytes from the start of a row to its end
+        self.end = offset + (shape[0] - 1) * strides[0] + self.width  # bytes that the file must have
         self.label = label
 
     @classmethod
     def of(cls, array: Rows, label: str = "") -> "Mapped | None":
-        """The place of a memory map (n, D), or of a view of one, in its file.
+        """Source for a memory map (n, D), or a view of one, or None where its place in the file is unknown.
 
-        None where it cannot be told: the file has no name, rows run backwards, or what was written to memory is not in
-        the file (mode "c").
+        It is unknown if the file has no name, if rows run backwards, or if changes are kept in memory only (mode "c").
         """
         root: Any = array
         while isinstance(root.base, np.ndarray):
@@ -71,7 +70,7 @@ class Mapped(Source):
 
 
 def check_size(path: Path, size: int, where: str) -> None:
-    """Refuse a file that was cut off since it was opened."""
+    """Raise if a file has been cut off since it was opened."""
     now = path.stat().st_size if path.exists() else 0
     if now < size:
         raise ReadError(f"{where} cannot be read: the file had {size} bytes and has {now} now. Write it again.")

@@ -1,4 +1,4 @@
-"""Parquet files."""
+"""Sources from Parquet files."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -14,9 +14,9 @@ from rarehmm.data.sources.table import Rows, Source, Stored
 
 
 class Parquet(Stored):
-    """Columns of a Parquet file, a row group at a time; a null is NaN.
+    """Columns of a Parquet file, read one row group at a time; nulls become NaN.
 
-    Checksums of pages are compared where the file has them; without, damage that still decodes goes unnoticed.
+    Page checksums are verified where the file has them; without them, damage that still decodes goes unnoticed.
     """
 
     word = "row group"
@@ -48,7 +48,7 @@ class Parquet(Stored):
 
 
 def open_parquet(path: Path, columns: list[str], time: str | None) -> Source:
-    """A Parquet file, or a folder of them in the order of their names."""
+    """Open a Parquet file, or a folder of Parquet files in order of their names."""
     if path.is_dir():
         files = sorted(path.glob("*.parquet"))
         if not files:
@@ -74,7 +74,7 @@ def open_parquet(path: Path, columns: list[str], time: str | None) -> Source:
     if time is not None:
         kind = kinds[time]
         if not (numeric[time] or t.is_timestamp(kind) or t.is_date(kind)):
-            raise ValueError(f"{path}: {time!r} is {kind}, which is no time; store it as a timestamp, or as numbers.")
+            raise ValueError(f"{path}: {time!r} is {kind}, which is not a time; store a timestamp or numbers.")
         dtype = pa.array([], kind).to_numpy(zero_copy_only=False).dtype
         labels = Parquet(path.absolute(), str(path), [time], lengths, dtype if dtype.kind in "Miu" else np.float64)
         source.index = Times(labels, time, getattr(kind, "tz", None))

@@ -1,4 +1,4 @@
-"""A table of numbers that stays where it is stored, and one that is stored in units: what all sources share."""
+"""Base classes of sources: a table that stays where it is stored, and one that is stored in chunks."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -15,15 +15,15 @@ Rows = npt.NDArray[Any]
 
 CACHE = 64 << 20  # bytes of decoded units that a source keeps
 FEWEST = 2  # units that it keeps however large they are
-STRETCH = 1 << 18  # rows looked at together
+STRETCH = 1 << 18  # rows processed at a time
 
 
 class ReadError(OSError):
-    """A part of a source cannot be read: the place, the cause, and what to do."""
+    """Raised when part of a source cannot be read; names the place, the cause and the remedy."""
 
 
 class Source(ABC):
-    """A table (n, D) of numbers that is read where it is stored."""
+    """Table (n, D) of numbers that is read from where it is stored."""
 
     ndim = 2
     shape: tuple[int, int]
@@ -37,23 +37,23 @@ class Source(ABC):
     def __getitem__(self, rows: slice) -> Rows:
         first, last, step = rows.indices(len(self))
         if step != 1:
-            raise ValueError(f"rows are asked for with step {step}; a source is read in one stretch, [a:b].")
+            raise ValueError(f"rows were requested with step {step}; a source reads contiguous rows, [a:b].")
         return self.read(first, last) if first < last else np.empty((0, self.shape[1]), self.dtype)
 
     @abstractmethod
     def read(self, first: int, last: int) -> Rows:
-        """Rows [first, last), at least one."""
+        """Read the rows [first, last), at least one."""
 
     @abstractmethod
     def where(self, row: int) -> str:
-        """How an error names the place of a row."""
+        """Describe where a row is stored, for error messages."""
 
 
 class Cache:
-    """The last units that were decoded, bounded in bytes; threads that need the same unit decode it once."""
+    """Most recently used units, bounded in bytes; threads that need the same unit decode it once."""
 
     def __init__(self) -> None:
-        self.units: dict[int, Future[Rows]] = {}  # last used comes last
+        self.units: dict[int, Future[Rows]] = {}  # the most recently used comes last
         self.lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type["Cache"], tuple[()]]:
@@ -85,7 +85,7 @@ class Cache:
 
 
 class Stored(Source):
-    """A source in units that are decoded as a whole: unit i holds the rows [edges[i], edges[i + 1])."""
+    """Source in units that are decoded as a whole; unit i holds the rows [edges[i], edges[i + 1])."""
 
     word = "chunk"
     remedy = "It is damaged; write it again, or mark the stretch as missing (NaN)."
@@ -99,7 +99,7 @@ class Stored(Source):
 
     @abstractmethod
     def load(self, unit: int) -> Rows:
-        """Decode a unit."""
+        """Decode unit number ``unit``."""
 
     def read(self, first: int, last: int) -> Rows:
         low = int(np.searchsorted(self.edges, first, side="right")) - 1
@@ -111,12 +111,12 @@ class Stored(Source):
         return self.cache.get(i, lambda i: self.checked(int(self.edges[i]), int(self.edges[i + 1]), self.load, i))
 
     def checked(self, first: int, last: int, load: Callable[..., Rows], *args: Any) -> Rows:
-        """What ``load`` gives for the rows [first, last); whatever it raises is told with the place."""
+        """Load the rows [first, last); errors become a ``ReadError`` that names the place."""
         try:
             rows = load(*args)
         except ReadError:
             raise
-        except Exception as error:  # libraries raise what they like
+        except Exception as error:  # libraries raise errors of any kind
             raise ReadError(f"{self.where(first)} cannot be read: {said(error)}. {self.remedy}") from error
         if rows.shape != (last - first, self.shape[1]):
             raise ReadError(

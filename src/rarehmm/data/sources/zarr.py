@@ -1,4 +1,4 @@
-"""Arrays and groups of Zarr."""
+"""Sources from Zarr arrays and groups."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +13,10 @@ from rarehmm.data.sources.table import Rows, Source, Stored
 
 
 class Zarr(Stored):
-    """Zarr arrays (n,) or (n, D) side by side, a chunk of the first at a time; a chunk that is not there is the fill
-    value, as always in Zarr."""
+    """Zarr arrays (n,) or (n, D) side by side, read one chunk of the first array at a time.
+
+    A missing chunk holds the fill value, as always in Zarr.
+    """
 
     def __init__(self, arrays: Sequence[Any], label: str) -> None:
         self.arrays = tuple(map(settled, arrays))
@@ -30,12 +32,12 @@ class Zarr(Stored):
 
 
 def settled(array: Any) -> Any:
-    """A Zarr array, read-only, with the absolute path of its folder, so that it can be opened anywhere."""
+    """Reopen a Zarr array read-only by the absolute path of its folder, so that other processes can open it."""
     return library("zarr").open_array(home(array.store), path=array.path, mode="r")
 
 
 def home(store: Any) -> Any:
-    """The folder of a store, or the store if it is somewhere else."""
+    """Folder of a store, or the store itself if it is not a local folder."""
     root = getattr(store, "root", None)
     return root.absolute() if isinstance(root, Path) else store
 
@@ -48,7 +50,7 @@ def open_zarr(path: Path, columns: list[str], time: str | None) -> Source:
 
 
 def of_zarr(there: Any, label: str, columns: Sequence[str], time: str | None) -> Source:
-    """A Zarr array, or arrays of a group by their names."""
+    """Source of a Zarr array, or of named arrays in a group."""
     if hasattr(there, "chunks"):
         check_numbers(there.dtype, label)
         return numbered(Zarr([there], label), label, columns, time)

@@ -1,12 +1,12 @@
-"""How a type brings its own compiled functions, and why a cached kernel can never be stale.
+"""Static dispatch by type for compiled functions, with a disk cache that is never stale.
 
 A *generic* (``log_density``) has one implementation per NamedTuple class, attached by ``@compiled``.  Kernels call the
 generic; numba picks the implementation while compiling, from the type of the first argument; without the JIT the same
 call goes through ``functools.singledispatch``.
 
-Every compiled kernel is one file on disk, named by a digest of all that went into it: the library's compiled sources
-(``PACKAGE``), the types of the arguments, and in the type of a family (``Tag``) a fingerprint of everything that the
-family's functions reach.  Edit a family and its type is another one.
+Every compiled kernel is one file on disk, named by a digest of everything it was compiled from: the sources of the
+engine (``PACKAGE``) and the types of the arguments.  The type of a family (``Tag``) carries a fingerprint of everything
+that the family's functions reach, so that editing a family changes its type.
 """
 
 from rarehmm.engine.dispatch.generics import compiled, generic, provides

@@ -1,7 +1,7 @@
-"""Compiled kernels on disk: a file for each, named by a digest of all that went into it.
+"""Disk cache of compiled kernels: one file each, named by a digest of everything it was compiled from.
 
-Numba's own cache watches nothing but the time stamp of the kernel's file, and keeps an index that two processes can
-spoil for each other.
+Numba's own cache checks only the time stamp of the kernel's source file, and keeps an index that two processes can
+corrupt for each other.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class DigestCache(FunctionCache):
-    """Numba's disk cache with files of our own; an entry of another signature than the one asked for is refused."""
+    """Numba's disk cache on top of ``Entries``; rejects an entry whose signature is not the requested one."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
@@ -34,15 +34,15 @@ class DigestCache(FunctionCache):
         try:
             found = super().load_overload(sig, target_context)
         except Exception as error:
-            logger.info("a compiled kernel could not be loaded and is compiled again: %r", error)
+            logger.info("recompiling a kernel that could not be loaded from the cache: %r", error)
             return None
         return found if found is None or found.signature.args == tuple(sig) else None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         for tag in tags(sig):
             if fingerprint_now(tag.instance_class) != tag.identity[1]:
-                logger.warning("%s was changed after its first use, or uses what cannot be looked through: "
-                               "its kernels are not saved", tag.identity[0])  # fmt: skip
+                logger.warning("the kernels of %s are not cached: it was changed after its first use, or refers to "
+                               "objects that cannot be fingerprinted", tag.identity[0])  # fmt: skip
                 return
         try:
             super().save_overload(sig, data)
@@ -59,9 +59,9 @@ def field_names(kinds: Any) -> Iterator[tuple[str, ...]]:
 
 
 class Entries:
-    """One file for each compiled kernel, named by the digest of its key, written whole or not at all.
+    """Files of compiled kernels, named by the digest of their key and written atomically.
 
-    It begins with a digest of key and content: a file that was damaged or renamed is refused.
+    Each begins with a digest of its key and content, so that a damaged or renamed file is rejected.
     """
 
     def __init__(self, folder: pathlib.Path, base: str, function: Any) -> None:

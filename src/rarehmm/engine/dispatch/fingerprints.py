@@ -1,4 +1,4 @@
-"""Digests of functions by what they do: byte code, constants and all that they reach; and of the whole engine."""
+"""Digests of functions (byte code, constants, and everything they reach) and of the whole engine."""
 
 import enum
 import functools
@@ -20,10 +20,10 @@ PLAIN = (int, float, complex, str, bytes, tuple, type(None), np.generic)
 
 
 def fingerprint(*things: Any) -> str:
-    """Digest of values and functions: byte code, constants, and what they reach by globals and closures.
+    """Digest of values and functions: byte code, constants, and whatever globals and closures lead to.
 
-    A thing that cannot be looked through makes the digest another one in every process: a kernel that depends on it
-    is never taken from the disk.
+    An object that cannot be inspected makes the digest differ in every process, so that a kernel that depends on it is
+    never read from disk.
     """
     trail = Trail()
     for thing in things:
@@ -32,7 +32,7 @@ def fingerprint(*things: Any) -> str:
 
 
 class Trail:
-    """All that a fingerprint has looked at."""
+    """Running digest of the objects that a fingerprint visits."""
 
     def __init__(self) -> None:
         self.digest = hashlib.sha256()
@@ -70,9 +70,7 @@ class Trail:
                 self.note(type(thing).__name__, thing)
             case numba.core.extending._Intrinsic():
                 self.add(thing._defn)
-            case python_types.FunctionType() if hasattr(
-                thing, "registry"
-            ):  # a generic: implementations have other tags
+            case python_types.FunctionType() if hasattr(thing, "registry"):  # a generic; Tag covers implementations
                 self.note(thing.__module__, thing.__qualname__)
             case _ if is_library(getattr(thing, "__module__", None)) and hasattr(thing, "__qualname__"):
                 self.note(thing.__module__, thing.__qualname__)
@@ -108,7 +106,7 @@ class Trail:
                 self.add(value)
 
     def reach(self, value: Any, code: python_types.CodeType, path: tuple[Any, ...] = ()) -> None:
-        """What code finds behind a name; of a module, the attributes that the code names (helpers.wave(y))."""
+        """Add the value behind a global name; for a module, the attributes the code uses (``helpers.wave(y)``)."""
         if not inspect.ismodule(value):
             return self.add(value)
         self.note(value.__name__)
@@ -121,13 +119,13 @@ class Trail:
 
 
 def names(code: python_types.CodeType) -> list[str]:
-    """Global and attribute names used by a code object and the ones nested in it."""
+    """Global and attribute names used by a code object and by those nested in it."""
     nested = [c for c in code.co_consts if isinstance(c, python_types.CodeType)]
     return sorted(set(code.co_names).union(*(names(c) for c in nested)))
 
 
 def is_library(module: str | None) -> bool:
-    """Modules whose version or content PACKAGE already covers."""
+    """Whether ``PACKAGE`` already covers the version or content of a module."""
     parts = (module or "").split(".")
     if parts[0] == "rarehmm":
         return parts[1:2] == ["engine"]
@@ -135,7 +133,7 @@ def is_library(module: str | None) -> bool:
 
 
 def package_digest() -> str:
-    """Digest of the library's compiled sources, by content, and of the versions below it."""
+    """Digest of the engine's source files and of the versions of numba, NumPy and llvmlite."""
     here = pathlib.Path(__file__).parent.parent
     files = sorted(here.rglob("*.py"))
     versions = numba.__version__, np.__version__, llvmlite.__version__

@@ -1,4 +1,4 @@
-"""Functions with an implementation for each class of NamedTuple."""
+"""Generic functions with one implementation per NamedTuple class."""
 
 import functools
 from collections.abc import Callable
@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def generic(stub: Callable[..., Any]) -> Any:
     """Turn a stub into a function whose implementation depends on the type of its first argument.
 
-    For a type that brings none, the stub is run.
+    A type without an implementation gets the stub.
     """
     function = functools.singledispatch(stub)
 
@@ -45,5 +45,5 @@ def compiled(function: Any, cls: type) -> Callable[[F], F]:
 
 
 def provides(function: Any, value: Any) -> bool:
-    """Whether the class of ``value`` brings an implementation of the generic ``function``."""
+    """Whether the class of ``value`` implements the generic ``function``."""
     return type(value) in function.registry

@@ -1,4 +1,4 @@
-"""Kernels: the only form of loop in the library, compiled, without the GIL, kept on disk."""
+"""Kernels: the library's compiled loops, which release the GIL and are cached on disk."""
 
 import contextlib
 import functools
@@ -18,12 +18,12 @@ logger = logging.getLogger(__name__)
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A compiled function that releases the GIL and is cached on disk: the only form of loop in the library."""
+    """Decorator: a compiled function that releases the GIL and is cached on disk."""
     dispatcher = numba.jit(**OPTIONS)(function)
     if JIT:
         try:
             dispatcher._cache = DigestCache(function)
-        except RuntimeError:  # numba found no folder that it may write to
+        except RuntimeError:  # numba found no writable folder
             warn_unwritable()
         KERNELS.append(dispatcher)
     return cast(Callable[..., Any], dispatcher)
@@ -32,14 +32,14 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 @functools.cache
 def warn_unwritable() -> None:
     logger.warning(
-        "no folder for compiled kernels is writable: they are compiled in every process. "
-        "Set NUMBA_CACHE_DIR to one that is."
+        "no writable folder for compiled kernels: they are compiled again in every process. "
+        "Set NUMBA_CACHE_DIR to a writable folder."
     )
 
 
 @contextlib.contextmanager
 def explained(who: str) -> Iterator[None]:
-    """Around a call of a kernel: what cannot be compiled is the family's doing, and is said in a few words."""
+    """Context for calling a kernel: turns numba's compile errors into a short ``TypeError`` that names the family."""
     try:
         yield
     except numba.core.errors.NumbaError as error:
@@ -47,13 +47,13 @@ def explained(who: str) -> Iterator[None]:
         reason = min(calls, key=len) if calls else str(error).splitlines()[0]
         raise TypeError(
             f"the functions of {who} cannot be compiled ({reason}). Inside them use arithmetic, powers, np.exp, "
-            "np.log, np.sqrt, np.sin, np.cos, np.abs, np.where and np.maximum; rarehmm.engine.lanes.lanewise for the "
-            "rest."
+            "np.log, np.sqrt, np.sin, np.cos, np.abs, np.where and np.maximum, and wrap any other scalar function in "
+            "rarehmm.engine.lanes.lanewise."
         ) from error
 
 
 def cached_files() -> Iterator[pathlib.Path]:
-    """All compiled kernels of this library on disk, of every version that was kept in the same folders."""
+    """Paths of this library's compiled kernels on disk, including those of other versions in the same folders."""
     folders = {pathlib.Path(k._cache.cache_path) for k in KERNELS if isinstance(k._cache, DigestCache)}
     for folder in sorted(folders):
         yield from sorted([*folder.glob("*.nbc"), *folder.glob("*.nbi"), *folder.glob("*.tmp")])

@@ -1,4 +1,8 @@
-"""Functions that kernels inline, and the choice among them by the types of arguments."""
+"""Functions that kernels inline, and the choice among them by the types of their arguments.
+
+``PartLibrary``, ``AsPart`` and ``PartCompiler`` are here for compile time alone: benchmarks/results/compile.md has what
+they save on a first fit.
+"""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -21,9 +25,10 @@ JIT = not config.DISABLE_JIT
 
 # ---------------------------------------------------------------- how they are compiled
 class PartLibrary(JITCodeLibrary):
-    """Code that is inlined where it is called: there it is optimised and becomes machine code, hence not here.
+    """LLVM code that is linked into its callers and is neither optimised nor turned into machine code by itself.
 
-    Numba would do both at every level of calls, once more each time, for functions that nobody calls by themselves.
+    Parts are always inlined, and the kernel around them is optimised as a whole.  By default numba would optimise and
+    emit every function on its own as well, again at each level of calls.
     """
 
     def _optimize_final_module(self) -> None:
@@ -42,12 +47,12 @@ class PartLibrary(JITCodeLibrary):
         return self
 
     def set_env(self, name: str, env: Any) -> None:
-        """There is no address to set: the environment is that of objects, which parts never touch."""
+        """Do nothing: an environment serves Python objects, which parts never touch."""
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)
 class AsPart(LoweringPass):
-    """Have the code of a function put into a ``PartLibrary``."""
+    """Compiler pass that puts the code of a function into a ``PartLibrary``."""
 
     _name = "as_part"
 
@@ -60,7 +65,7 @@ class AsPart(LoweringPass):
 
 
 class PartCompiler(CompilerBase):
-    """Numba's compiler, with ``AsPart`` before code is generated."""
+    """Numba's compiler with ``AsPart`` ahead of code generation."""
 
     def define_pipelines(self) -> list[Any]:
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
@@ -70,35 +75,38 @@ class PartCompiler(CompilerBase):
 
 
 class Part(CPUDispatcher):
-    """A function that kernels inline.  Called from Python it is the plain function: compiled by itself it is none."""
+    """Dispatcher of a function that kernels inline; called from Python, it runs the plain function."""
 
     def __init__(self, function: Any, types_of_locals: Any = None, options: Any = None) -> None:
-        super().__init__(function, types_of_locals, options or PART, PartCompiler)
+        super().__init__(function, types_of_locals or {}, options or PART, PartCompiler)
 
     def __call__(self, *args: Any) -> Any:
         return self.py_func(*args)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
-        """For the types of arguments, not for their values: numba would compile anew for each literal."""
+        """Resolve a call by the types of its arguments alone; numba would compile again for each literal value."""
         return super().get_call_template(tuple(map(types.unliteral, args)), kws)
 
 
-# ---------------------------------------------------------------- what they are made of
+# ---------------------------------------------------------------- how they are declared and chosen
 def inner(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A part of kernels: inlined where they call it, hence without a cache entry of its own; in Python the function
-    itself, so that what is written in ordinary NumPy works on floats, arrays and Lanes."""
+    """Decorator: a function that kernels inline, without a cache entry of its own.
+
+    Called from Python it is the plain function, so that code in ordinary NumPy works on floats, arrays and Lanes.
+    """
     return cast(Callable[..., Any], Part(function)) if JIT else function
 
 
 def aside(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A part of kernels that is rarely needed: called where it is, and compiled once, not at every place."""
+    """Decorator: a function that kernels rarely need; it is compiled once and called, not inlined."""
     return cast(Callable[..., Any], numba.jit(no_cpython_wrapper=True, **OPTIONS)(function))
 
 
 def specialise(function: Any, choose: Callable[..., Any]) -> None:
-    """Inside kernels, ``function`` is what ``choose`` returns for the numba types of its arguments (None: as before).
+    """Inside kernels, replace ``function`` by what ``choose`` returns for the numba types of its arguments.
 
-    Not numba's ``overload``, which compiles an implementation once more for callers that have other options.
+    Where ``choose`` returns None, ``function`` keeps its meaning.  Numba's ``overload`` would do the same, but compiles
+    an implementation again for each caller with other options.
     """
     parts: dict[Any, Part] = {}
     found: dict[Any, Any] = {}

@@ -1,4 +1,4 @@
-"""The numba type of a family or a sampler, which has its fingerprint: edit a class, and its type is another one."""
+"""Numba types of families and samplers, which carry a fingerprint: editing a class changes its type."""
 
 import inspect
 from collections.abc import Iterator
@@ -11,15 +11,15 @@ from rarehmm.engine.dispatch.fingerprints import PLAIN, fingerprint
 
 GENERICS: list[Any] = []
 NAMES: dict[str, type] = {}
-FROZEN: dict[type, str] = {}  # class -> fingerprint, fixed when the class is first seen by a kernel
+FROZEN: dict[type, str] = {}  # class -> fingerprint, fixed when a kernel first sees the class
 CLASSES: dict[tuple[str, str], type] = {}  # (qualified name, fingerprint) -> class
 
 
 class Tag(types.NamedTuple):
-    """Numba type of a family or a sampler: name, fingerprint and field types, no reference to the Python class.
+    """Numba type of a family or a sampler: its name, fingerprint and field types.
 
     A plain ``types.NamedTuple`` is pickled with its class *by reference*, so that every later process must be able to
-    import it (a user's file!) or fail.  This one pickles strings only.
+    import that class, which may live in a user's script.  This type pickles strings only.
     """
 
     def __init__(self, cls: Any, field_types: list[Any]) -> None:
@@ -43,14 +43,14 @@ register_model(Tag)(models.TupleModel)
 
 
 def tag_of(value: Any, context: Any) -> Tag:
-    """Type of an instance; a field annotated ``float`` is one even when it holds an int (one compilation, not two)."""
+    """Numba type of an instance; a field annotated ``float`` stays one when it holds an int, to compile only once."""
     floats = {name for name, kind in inspect.get_annotations(type(value)).items() if kind in (float, "float")}
     fields = zip(value._fields, value, strict=True)
     return Tag(type(value), [types.float64 if name in floats else typeof_impl(v, context) for name, v in fields])
 
 
 def fingerprint_of(cls: Any) -> str:
-    """Digest of all compiled functions, settings and plain attributes of a class; frozen at first use."""
+    """Digest of a class's compiled functions, settings and plain attributes, frozen at first use."""
     if cls not in FROZEN:
         FROZEN[cls] = fingerprint_now(cls)
     return FROZEN[cls]
@@ -63,7 +63,7 @@ def fingerprint_now(cls: Any) -> str:
 
 
 def distinguish(cls: Any) -> None:
-    """Numba's dispatcher tells classes of tuples apart by bare name: a second class of one name gets a number."""
+    """Append a number to the name of a second class with the same name; numba's dispatcher compares bare names."""
     name, number = cls.__name__, 1
     while NAMES.setdefault(cls.__name__, cls) is not cls:
         number += 1
@@ -71,7 +71,7 @@ def distinguish(cls: Any) -> None:
 
 
 def tags(kinds: Any) -> Iterator[Tag]:
-    """All tags among numba types, also those of the fields of others."""
+    """Yield all tags among numba types, including those of nested fields."""
     for kind in kinds:
         if isinstance(kind, Tag):
             yield kind
