@@ -124,10 +124,3 @@ class Events:
             one = dict.fromkeys(("start", "end", "peak_at"), stamp) | {"duration": 0, "peak": 0.0, "state": 0}
             return pd.DataFrame([one | {"probability": 0.0, "sequence": 0}], columns=COLUMNS).iloc[:0]
         return pd.DataFrame(self.found, columns=COLUMNS)
-
-
-def event_table(series: Series, probabilities: Array, rare: IntArray, **settings: Any) -> Any:
-    """The table of ``Events`` with given ``settings``, from probabilities (T, K) of the states of a series."""
-    events = Events(series, rare, **settings)
-    events.add(0, probabilities)
-    return events.table()

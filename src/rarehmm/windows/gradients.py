@@ -200,13 +200,6 @@ def changes(
 
 
 # ---------------------------------------------------------------- errors
-def buffer_error(model: Model, theta: Array, series: Series, windows: Windows, *, threads: int | None = None) -> Array:
-    """Change (d,) of the sum of window gradients when the buffer is doubled: what the buffer leaves out."""
-    longer = Windows(series, windows.half_width, 2 * windows.buffer)
-    near, far = (window_gradients(model, theta, series, w, threads=threads).sum(0) for w in (windows, longer))
-    return np.asarray(near - far)
-
-
 def mean_square_error(gradients: Array, probabilities: Array) -> Array:
     r"""Mean square error (d,) of the one-window estimate :math:`g_J / a_J`, exactly.
 
