@@ -27,5 +27,5 @@ print(f"standard deviation of the common mean: {wide:.1f} times that of the defa
 assert abs(best.means_[2, 0] - 20) < 0.3
 assert abs(paper.means_[2, 0] - 20) < 0.5
 assert wide > 2
-assert best.verdict_.startswith("Nothing speaks against")
-assert any("Not to be trusted" in str(w.message) for w in given)
+assert best.verdict_.startswith("All checks passed.")
+assert any("Do not trust" in str(w.message) for w in given)

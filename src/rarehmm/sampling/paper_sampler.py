@@ -28,6 +28,7 @@ from rarehmm.sampling.methods import (
     relabel_like_mode,
 )
 from rarehmm.search.labels import from_labels, kmeans_labels, segmental_labels
+from rarehmm.windows.gradients import window_sums
 from rarehmm.windows.information import WindowInformation
 from rarehmm.windows.label_sums import label_sums
 from rarehmm.windows.pool import Pool
@@ -119,14 +120,15 @@ def paper_information(job: Job, model: Model, windows: Windows, labels: str) -> 
     series, threads = job.series, job.threads
     parameters = job.mode.model.unpack(job.mode.theta)
     if labels == "smoothing":
-        return WindowInformation(model, model.pack(parameters), series, windows, threads=threads)
+        sums = window_sums(model, parameters, series, windows, threads=threads)
+        return WindowInformation(model, model.pack(parameters), series, windows, sums=sums)
     found = kmeans_labels(series, model.n_states)
     if labels == "segmental":
         found = segmental_labels(model, series, found)
     found = matched_labels(found, smooth(job.mode.model, parameters, series, threads=threads))
     estimate = from_labels(model, series, found)
     sums = label_sums(model, estimate, series, windows, found)
-    return WindowInformation(model, model.pack(estimate), series, windows, sums=sums, threads=threads)
+    return WindowInformation(model, model.pack(estimate), series, windows, sums=sums)
 
 
 def matched_labels(labels: IntArray, probabilities: Array) -> IntArray:
