@@ -61,11 +61,13 @@ class RareHMM(BaseEstimator):
         or ``Categorical(n)``; angles: "von_mises"; several columns: "multivariate_gaussian", which "gaussian" is as
         well there, with full covariance.  A list has one for each column, independent given the state:
         ``["gaussian", "categorical"]``, the same as ``Product(Gaussian(), Categorical(n))``.
-    method : str, default "auto"
+    method : str, sampler or PaperSampler, default "auto"
         How the posterior is sampled.  "auto" looks at the posterior and takes the quickest method that is right for it;
         "chain", "importance", "gibbs", "hmc" and "langevin" force one; "laplace" and "vi" draw from a Gaussian, that at
-        the mode or the closest; "map" is the mode alone, without uncertainty; "tass" and "sgld" are the paper's
-        sampler, with targeted windows and with windows by chance, to compare with (without ``fixed``).  Gibbs sampling
+        the mode or the closest; "map" is the mode alone, without uncertainty.  "baoab", "leimkuhler_matthews",
+        "preconditioned", "sghmc" and "underdamped" are "chain" with this integrator, as is an instance of any sampler,
+        such as ``Sgld(0.2)``.  "tass" and "sgld" are the paper's sampler, with targeted and with uniform windows, to
+        compare with (without ``fixed``); ``PaperSampler`` has its settings.  Gibbs sampling
         is for Gaussian, log-normal, Poisson and exponential families.
     n_draws : int, default 1000
         Effective draws of every parameter: errors of means are then 3 % of a standard deviation.
@@ -128,7 +130,7 @@ class RareHMM(BaseEstimator):
         n_components: int = 3,
         *,
         emission: str | Family | list[Any] = "gaussian",
-        method: str = "auto",
+        method: Any = "auto",
         n_draws: int = 1000,
         priors: Priors | None = None,
         startprob: npt.ArrayLike | None = None,
