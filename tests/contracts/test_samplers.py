@@ -140,8 +140,21 @@ def test_wrong_attributes_of_a_sampler_are_refused(attributes, message):
         rh.check_sampler(broken(right, **attributes))
 
 
+class Mine(NamedTuple):
+    step_size: float
+
+    def check(self, _size):
+        check_setting(self, "step_size")
+
+
+@compiled(step, Mine)
+def _(sampler, theta, gradient, noise, memory, power):
+    for i in range(len(theta)):
+        theta[i] += 0.5 * sampler.step_size * gradient[i] + math.sqrt(sampler.step_size) * noise[0, i]
+
+
 def test_a_sampler_of_your_own():
-    assert rh.check_sampler(broken(right)).name == "Broken"
+    assert rh.check_sampler(Mine(0.1)).name == "Mine"
 
 
 def test_what_is_no_sampler_is_refused():
