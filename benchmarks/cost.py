@@ -13,10 +13,12 @@ from configurations import CASES, simulated
 
 import rarehmm as rh
 from rarehmm.designs.pilot import pilot
+from rarehmm.engine.contracts.sampler import excess_variance
 from rarehmm.samplers.baoab import Baoab
 from rarehmm.sampling.diagnostics import mixing, windows_needed
 from rarehmm.sampling.methods import MEMORY, Job, largest_noise, shortest_buffer
 from rarehmm.sampling.rule import infer
+from rarehmm.windows.information import WindowInformation
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 CHAINS, STEPS, REPEATS, WANTED = 4, 2200, 7, 1000
@@ -52,9 +54,10 @@ def chains(name, T, seed=0):
     mode, climbing = timed(rh.find_mode, model, series)
     rng, sampler = np.random.default_rng(seed), Baoab()
     (windows, frozen, _), testing = timed(shortest_buffer, Job(rng, mode, series))
-    design, piloting = timed(pilot, rng, mode, series, windows, frozen)
+    info = WindowInformation.around(rng, mode, series, windows, frozen=frozen)
+    design, piloting = timed(pilot, info)
     noise, measuring = timed(largest_noise, Job(rng, mode, series), windows, frozen, design)
-    size = windows_needed(sampler, noise)
+    size = windows_needed(excess_variance(sampler), noise)
     rows = {1: [], 2: []}  # by threads
     for repeat in range(REPEATS + 1):  # the first one warms up
         for threads in rows:
@@ -89,8 +92,7 @@ def whole(T, seed=0):
     for _ in range(4):
         found, taken = timed(all_of_it)
         seconds.append(taken)
-    effective = next(c.value for c in found.checks if c.name == "effective draws")
-    return {"T": T, "seconds": min(seconds[1:]), "method": found.method, "effective": effective}
+    return {"T": T, "seconds": min(seconds[1:]), "method": found.method, "effective": found.effective}
 
 
 # ---------------------------------------------------------------- report

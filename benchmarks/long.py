@@ -88,8 +88,8 @@ def fit(data, **more):
         "peak": peak(),
         "method": found.method,
         "verdict": found.verdict,
-        "effective": checks["effective draws"],
-        "error": checks.get("drawn blocks", 0.0),
+        "effective": checks["effective sample size"],
+        "error": checks.get("block sampling", 0.0),
         "away": float(max(away)),
     }
 

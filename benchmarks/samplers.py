@@ -11,12 +11,14 @@ import numpy as np
 
 import rarehmm as rh
 from rarehmm.designs.pilot import pilot
+from rarehmm.engine.contracts.sampler import excess_variance
 from rarehmm.samplers.baoab import Baoab
 from rarehmm.sampling.chains import gradient_estimates
 from rarehmm.sampling.diagnostics import mixing, windows_needed
 from rarehmm.sampling.hmc import metropolis_langevin
 from rarehmm.sampling.methods import MEMORY, Job, largest_noise, shortest_buffer
 from rarehmm.sampling.rule import infer
+from rarehmm.windows.information import WindowInformation
 
 CHAINS = 4
 
@@ -142,8 +144,8 @@ def blackjax(problem, n, step_size=0.1):
     mode, series = problem
     rng = np.random.default_rng(0)
     windows, frozen, _ = shortest_buffer(Job(rng, mode, series))
-    design = pilot(rng, mode, series, windows, frozen)
-    size = windows_needed(Baoab(), largest_noise(Job(rng, mode, series), windows, frozen, design))
+    design = pilot(WindowInformation.around(rng, mode, series, windows, frozen=frozen))
+    size = windows_needed(excess_variance(Baoab()), largest_noise(Job(rng, mode, series), windows, frozen, design))
     pool = rh.Pool(mode.model, series, windows, design, size, frozen=frozen, memory=MEMORY)
 
     def on_windows(z):

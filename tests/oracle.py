@@ -7,7 +7,8 @@ from scipy.special import gammaln, logsumexp
 from scipy.stats import norm, poisson
 from scipy.stats import t as student_t
 
-from rarehmm import Gaussian, Poisson, StudentT
+from rarehmm import Gaussian, Poisson, StudentT, filter_states, smooth
+from rarehmm.posterior.events import Events
 
 
 def log_density(family, y, phi):
@@ -140,3 +141,17 @@ def log_likelihoods(logp, transition, start, lengths):
             a = a / a.sum(1, keepdims=True)
         first += length
     return total
+
+
+# ---------------------------------------------------------------- all of a series at once, where the library streams it
+def state_probabilities(model, points, series, *, causal=False):
+    """Probabilities (T, K) of the states given the whole series, or (``causal``) given the past and the present."""
+    function = filter_states if causal else smooth
+    return np.mean([function(model, point, series) for point in points], axis=0)
+
+
+def event_table(series, probabilities, rare, **settings):
+    """The table of ``Events`` from probabilities (T, K) of the states of a series."""
+    events = Events(series, rare, **settings)
+    events.add(0, probabilities)
+    return events.table()

@@ -1,5 +1,6 @@
 """rarehmm: Bayesian hidden Markov models for very long series whose interesting regime is rare."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from rarehmm.data.series import Series
@@ -55,22 +56,23 @@ from rarehmm.windows.pool import Pool
 from rarehmm.windows.windows import Windows
 
 if TYPE_CHECKING:
+    from rarehmm.conformance.design import check_design
     from rarehmm.conformance.emission import check_emission
+    from rarehmm.conformance.sampler import check_sampler
     from rarehmm.estimator import RareHMM
 
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """scikit-learn takes a second to import, and is needed by one class only; the contract is for authors."""
+    """scikit-learn takes a second to import, and only one class needs it; the checks of the doors are for authors."""
     if name == "RareHMM":
         from rarehmm.estimator import RareHMM
 
         return RareHMM
-    if name == "check_emission":
-        from rarehmm.conformance.emission import check_emission
-
-        return check_emission
+    if name in ("check_design", "check_emission", "check_sampler"):
+        module = importlib.import_module(f"rarehmm.conformance.{name.removeprefix('check_')}")
+        return getattr(module, name)
     raise AttributeError(f"module 'rarehmm' has no attribute {name!r}")
 
 
@@ -119,7 +121,9 @@ __all__ = [
     "Windows",
     "ZeroInflatedPoisson",
     "ascend",
+    "check_design",
     "check_emission",
+    "check_sampler",
     "climb",
     "decode",
     "default_priors",

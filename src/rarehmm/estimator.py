@@ -63,11 +63,13 @@ class RareHMM(BaseEstimator):
         "multivariate_gaussian" with full covariances, which is also what "gaussian" means there.  A list has one family
         per column, independent given the state: ``["gaussian", "categorical"]`` is
         ``Product(Gaussian(), Categorical(n))``.
-    method : str, default "auto"
+    method : str, sampler or PaperSampler, default "auto"
         How to sample the posterior.  "auto" picks the fastest method that is accurate for the posterior at hand;
         "chain", "importance", "gibbs", "hmc" and "langevin" select one; "laplace" and "vi" draw from a Gaussian
-        approximation, at the mode or variational; "map" computes the posterior mode only, without uncertainty; "tass"
-        and "sgld" are the paper's sampler with targeted and with uniform windows, for comparison (without ``fixed``).
+        approximation, at the mode or variational; "map" computes the posterior mode only, without uncertainty.
+        "baoab", "leimkuhler_matthews", "preconditioned", "sghmc" and "underdamped" are "chain" with this integrator, as
+        is an instance of any sampler, such as ``Sgld(0.2)``.  "tass" and "sgld" are the paper's sampler with targeted
+        and with uniform windows, for comparison (without ``fixed``); ``PaperSampler`` has its settings.
         Gibbs sampling is available for the Gaussian, multivariate Gaussian, log-normal, Poisson and exponential
         families, and for products of these.
     n_draws : int, default 1000
@@ -144,7 +146,7 @@ class RareHMM(BaseEstimator):
         n_components: int = 3,
         *,
         emission: str | Family | list[Any] = "gaussian",
-        method: str = "auto",
+        method: Any = "auto",
         n_draws: int = 1000,
         priors: Priors | None = None,
         startprob: npt.ArrayLike | None = None,

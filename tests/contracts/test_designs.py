@@ -1,10 +1,17 @@
-"""Designs: the paper's table falls out of the generic formula, and counts stay good away from the mode."""
+"""Every design, found by its file, keeps the contract; the paper's table falls out of the generic formula, and counts
+stay good away from the mode."""
+
+import importlib
+import pkgutil
+from functools import partial
 
 import numpy as np
 import pytest
 from small_models import FAMILIES, model_of, paper_series, parameters_of
 
 import rarehmm as rh
+from rarehmm import designs
+from rarehmm.designs.pilot import pilot
 from rarehmm.designs.printed import printed
 from rarehmm.designs.single import single
 from rarehmm.designs.targeted import targeted
@@ -12,8 +19,74 @@ from rarehmm.designs.uniform import uniform
 from rarehmm.engine.contracts.design import Design, check_positive, design
 from rarehmm.search.labels import from_labels
 from rarehmm.windows.gradients import mean_square_error, window_gradients
+from rarehmm.windows.information import WindowInformation
 from rarehmm.windows.label_sums import label_sums
 from rarehmm.windows.windows import Windows
+
+FOUND = {
+    file.name: getattr(importlib.import_module(f"rarehmm.designs.{file.name}"), file.name)
+    for file in pkgutil.iter_modules(designs.__path__)
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_every_design_keeps_the_contract(name):
+    found = rh.check_design(FOUND[name])
+    assert str(found).splitlines()[0] == f"{name} keeps the contract:"
+    assert len(found.promises) == 4
+
+
+def test_a_design_of_your_own():
+    assert rh.check_design(unfair).name == "unfair"
+
+
+def test_the_folder_is_looked_at():
+    assert set(FOUND) >= {"uniform", "single", "targeted", "printed", "pilot"}
+
+
+def unfair(info, *, first=0.5):
+    weights = np.ones((1, info.count))
+    weights[0, 0] = first
+    return design(weights, 0.0)
+
+
+def forgets_what_it_gave(info, rng=np.random.default_rng(0)):  # noqa: B008
+    return design(rng.random((1, info.count)), 0.1)
+
+
+def changes_sums(info):
+    info.sums.counts[:] = 1.0
+    return targeted(info)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda info: info.sums.counts, "it returned a ndarray; return a Design"),
+        (lambda info: design(np.ones((2, info.count)), 0.1), r"Gaussian have shape \(2, 41\); \(1, 41\) or \(12, 41\)"),
+        (lambda info: design(np.ones((1, info.count - 1)), 0.1), r"shape \(1, 40\)"),
+        (lambda info: Design(np.full((1, info.count), 0.1)), "row 0 of the design sums to 4.1"),
+        (partial(unfair, first=0.0), "unfair: in Gaussian, window 0 is never drawn"),
+        (forgets_what_it_gave, "two designs of Gaussian differ"),
+        (changes_sums, "it changes the information about windows"),
+    ],
+)
+def test_a_wrong_design_is_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        rh.check_design(wrong)
+
+
+def test_what_is_no_design_is_refused():
+    with pytest.raises(TypeError, match="a function from WindowInformation to a Design is needed"):
+        rh.check_design("uniform")
+    model, _, windows, _, plug_in, sums = labelled(rh.Gaussian())
+    with pytest.raises(ValueError, match=r"none are given; use WindowInformation\.around"):
+        pilot(information(model, plug_in, windows, sums))
+
+
+def information(model, plug_in, windows, sums):
+    """What windows say if labels are taken for the truth; the series itself is not looked at."""
+    return WindowInformation(model, model.pack(plug_in), None, windows, sums=sums)
 
 
 def labelled(family, T=203, seed=0):
@@ -72,16 +145,17 @@ def test_single_weights_are_norms_of_gradients():
             if t > 0:
                 g[6 + 3 * labels[t - 1] + k] += 1 / P[labels[t - 1], k]
         norms[n] = np.linalg.norm(g)
-    found = single(model, theta, sums, eta=0.0, printed=True).probabilities[0]
+    info = information(model, plug_in, windows, sums)
+    found = single(info, eta=0.0, printed=True).probabilities[0]
     np.testing.assert_allclose(found, norms / norms.sum(), rtol=1e-9)
     pulled = np.linalg.norm(model.gradient_from_expectations(theta, sums.scores, sums.pairs), axis=1)
-    np.testing.assert_allclose(single(model, theta, sums, eta=0.0).probabilities[0], pulled / pulled.sum(), rtol=1e-12)
+    np.testing.assert_allclose(single(info, eta=0.0).probabilities[0], pulled / pulled.sum(), rtol=1e-12)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: type(f).__name__)
 def test_the_printed_table_falls_out_of_the_score(family):
     model, y, windows, labels, plug_in, sums = labelled(family)
-    found = printed(model, model.pack(plug_in), sums, eta=0.0).probabilities
+    found = printed(information(model, plug_in, windows, sums), eta=0.0).probabilities
     mean, variance = table_one(family, y, windows, labels, plug_in.phi)
     expected = [mean] if isinstance(family, rh.Poisson) else [mean, variance]
     for i, weights in enumerate(expected):
@@ -91,7 +165,7 @@ def test_the_printed_table_falls_out_of_the_score(family):
 
 def test_the_second_printed_weight_of_a_variance():
     model, y, windows, labels, plug_in, sums = labelled(rh.Gaussian())
-    found = printed(model, model.pack(plug_in), sums, eta=0.0, second_variance=True).probabilities
+    found = printed(information(model, plug_in, windows, sums), eta=0.0, second_variance=True).probabilities
     window = windows.of_each()
     for k, (mean, s2) in enumerate(plug_in.phi):
         mine = (labels == k) & ~np.isnan(y)
@@ -99,9 +173,9 @@ def test_the_second_printed_weight_of_a_variance():
         S2 = np.bincount(window[mine], weights=(y[mine] - mean) ** 2, minlength=windows.count) / np.maximum(c, 1)
         weights = c * np.sqrt(s2 + S2)
         np.testing.assert_allclose(found[3 + k], weights / weights.sum(), rtol=1e-9)
-    other, *_, at, sums = labelled(rh.Poisson())
+    other, _, windows, _, at, sums = labelled(rh.Poisson())
     with pytest.raises(ValueError, match="for Gaussian emissions, not for Poisson"):
-        printed(other, other.pack(at), sums, second_variance=True)
+        printed(information(other, at, windows, sums), second_variance=True)
 
 
 def test_transitions_are_counted_into_the_window_they_lead_to():
@@ -112,30 +186,21 @@ def test_transitions_are_counted_into_the_window_they_lead_to():
         counted = sum(t > 0 and labels[t - 1] == j and labels[t] == k for t in inside)
         assert sums.pairs[n, j, k] == counted
     assert sums.pairs.sum() == len(labels) - 1
-    theta = model.pack(plug_in)
-    names = model.component_names
+    info, names = information(model, plug_in, windows, sums), model.component_names
     i = names.index("log transition[0, 1] / transition[0, 0]")
     weights = sums.pairs[:, 0, 1] + plug_in.transition[0, 1] * sums.pairs[:, 0].sum(1)
-    np.testing.assert_allclose(targeted(model, theta, sums, eta=0.0).probabilities[i], weights / weights.sum())
+    np.testing.assert_allclose(targeted(info, eta=0.0).probabilities[i], weights / weights.sum())
     weights = sums.pairs[:, 0, 1]
-    np.testing.assert_allclose(printed(model, theta, sums, eta=0.0).probabilities[i], weights / weights.sum())
+    np.testing.assert_allclose(printed(info, eta=0.0).probabilities[i], weights / weights.sum())
 
 
 def test_designs_are_probabilities_with_a_uniform_share():
     model, _, windows, _, plug_in, sums = labelled(rh.Gaussian())
-    theta = model.pack(plug_in)
-    for found in (
-        uniform(windows),
-        single(model, theta, sums),
-        targeted(model, theta, sums),
-        printed(model, theta, sums),
-    ):
-        np.testing.assert_allclose(found.probabilities.sum(1), 1.0)
-        assert len(found.probabilities) in (1, model.size)
-        check_positive(found)
-    assert targeted(model, theta, sums, eta=0.1).probabilities.min() >= 0.1 / windows.count * (1 - 1e-12)
+    info = information(model, plug_in, windows, sums)
+    np.testing.assert_array_equal(uniform(info).probabilities, uniform(windows).probabilities)
+    assert targeted(info, eta=0.1).probabilities.min() >= 0.1 / windows.count * (1 - 1e-12)
     with pytest.raises(ValueError, match="mix with a uniform share"):
-        check_positive(targeted(model, theta, sums, eta=0.0))
+        check_positive(targeted(info, eta=0.0))
 
 
 def test_bad_weights_are_refused():
@@ -157,18 +222,18 @@ def test_the_papers_gradient_errors():
         series = rh.Series(y)
         windows = Windows(series, 2, 5)
         plug_in = from_labels(model, series, states)
-        sums, at = label_sums(model, plug_in, series, windows, states), model.pack(plug_in)
+        info = information(model, plug_in, windows, label_sums(model, plug_in, series, windows, states))
         rare = model.component_names.index("mean[2]")
-        designs = {
-            "uniform": uniform(windows),
-            "counts": targeted(model, at, sums, eta=0.0),
-            "mixed": targeted(model, at, sums),
-            "printed": printed(model, at, sums, eta=0.0),
+        made = {
+            "uniform": uniform(info),
+            "counts": targeted(info, eta=0.0),
+            "mixed": targeted(info),
+            "printed": printed(info, eta=0.0),
         }
         for distance in (0, 3):
             moved = parameters._replace(phi=parameters.phi + np.array([[0, 0], [0, 0], [distance, 0]]))
             gradients = window_gradients(model, model.pack(moved), series, windows)
-            for name, found in designs.items():
+            for name, found in made.items():
                 error = np.sqrt(mean_square_error(gradients, found.probabilities)[rare])
                 errors.setdefault((name, distance), []).append(error)
     mean = {key: np.mean(value) for key, value in errors.items()}

@@ -14,7 +14,7 @@ from scipy.integrate import trapezoid
 from scipy.linalg import expm, solve_discrete_lyapunov
 from scipy.stats import norm
 
-from rarehmm.engine.contracts.sampler import memory_rows, noise_rows, step
+from rarehmm.engine.contracts.sampler import excess_variance, linear_step, memory_rows, noise_rows, step
 from rarehmm.engine.dispatch import kernel
 from rarehmm.samplers.baoab import Baoab
 from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
@@ -123,6 +123,56 @@ def test_that_test_would_notice_two_percent_too_much_noise_or_drift(name):
     case = CASES[name]
     assert abs(standard_errors_off(moments(case.sampler, loud=1.02)[1], case.variance)) > 4
     assert abs(standard_errors_off(moments(case.sampler, drift=1.02)[1], case.variance)) > 4
+
+
+NOISE_ENTERS = {  # what gradient noise of one unit adds to the state of the cases above
+    "sgld": [0.25],
+    "sghmc": [0.1, 0.1],
+    "underdamped": expm(0.5 * np.array([[0, 1, 0], [0, -2, 1], [0, 0, 0]]))[:2, 2],
+    "baoab": [0.7 * 0.35 * (1 + math.exp(-1.05)), 0.7 * math.exp(-1.05)],
+    "leimkuhler_matthews": [0.3, 0],
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_excess_variance_is_that_of_the_recursion_by_hand(name):
+    case, kick = CASES[name], np.array(NOISE_ENTERS[name])
+    found = excess_variance(case.sampler)
+    assert found.of_step == pytest.approx(case.variance - 1, abs=1e-6)
+    assert found.per_noise == pytest.approx(solve_discrete_lyapunov(case.A, np.outer(kick, kick))[0, 0], rel=1e-9)
+    assert found.at(2.0) == found.of_step + 2 * found.per_noise
+    loud = moments_with_noisy_gradients(case.sampler, 1.0)
+    assert abs(standard_errors_off(loud, 1 + found.at(1.0))) < 4
+    assert abs(standard_errors_off(loud, 1 + found.at(0.9))) > 4  # a tenth of the noise would be noticed
+
+
+def moments_with_noisy_gradients(sampler, variance, chains=20_000, steps=400, burn=200):
+    """Means of theta^2 over the last steps on N(0, 1), (chains,), by the step itself: coordinates are chains."""
+    rng, theta = np.random.default_rng(0), np.zeros(chains)
+    memory, power, total = np.zeros((memory_rows(sampler), chains)), np.zeros(chains), np.zeros(chains)
+    A, B, C = linear_step(sampler)
+    state = np.zeros((len(A), chains))
+    for t in range(steps):
+        noise = rng.standard_normal((noise_rows(sampler), chains))
+        error = math.sqrt(variance) * rng.standard_normal((1, chains))
+        if t < 3:  # the recursion is that of the step
+            step(sampler, theta, error[0] - theta, noise, memory, power)
+        state = A @ state + B @ noise + C @ error
+        if t < 3:
+            np.testing.assert_allclose(state[0], theta, atol=1e-12)
+        total += state[0] ** 2 * (t >= burn)
+    return total / (steps - burn)
+
+
+def test_the_excess_variance_of_a_constant_metric():
+    """In the worst direction of V = A V A' + h C + (h/2)^2 C C' with A = 1 - h C / 2."""
+    h, L = 0.5, np.array([[1.2, 0.0], [-0.6, 0.7]])
+    C = L @ L.T
+    found = excess_variance(PreconditionedSgld(h, L))
+    for noise in (0.0, 3.0):
+        V = solve_discrete_lyapunov(np.eye(2) - h / 2 * C, h * C + noise * h**2 / 4 * C @ C)
+        assert found.at(noise) == pytest.approx(np.linalg.eigvalsh(V)[-1] - 1, rel=1e-9)
+    assert excess_variance(PreconditionedSgld(h, np.eye(3))) == pytest.approx(excess_variance(Sgld(h)))
 
 
 @pytest.mark.jit

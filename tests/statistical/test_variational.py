@@ -10,7 +10,7 @@ from rarehmm.designs.uniform import uniform
 from rarehmm.engine.contracts.design import pooled
 from rarehmm.engine.contracts.sampler import DivergedError
 from rarehmm.sampling.variational import Ascent, GaussianApproximation, ascend, gaussian_approximation
-from rarehmm.windows.gradients import window_sums
+from rarehmm.windows.information import WindowInformation
 from rarehmm.windows.pool import Pool
 from rarehmm.windows.windows import Windows
 
@@ -34,8 +34,8 @@ def setting(T=3000):
 @pytest.mark.parametrize("design", ["uniform", "targeted"])
 def test_ascent_and_variational_inference_find_mode_and_covariance(design):
     model, series, windows, mode, covariance = setting()
-    sums = window_sums(model, model.unpack(mode), series, windows)
-    chosen = {"uniform": uniform(windows), "targeted": pooled(targeted(model, mode, sums))}[design]
+    info = WindowInformation(model, mode, series, windows)
+    chosen = pooled({"uniform": uniform, "targeted": targeted}[design](info))
     pool, sd = Pool(model, series, windows, chosen, 32), np.sqrt(np.diag(covariance))
     start = mode + 10 * sd * np.array([1, -1, 1, -1, 1, -1])
     found = ascend(np.random.default_rng(1), model, pool, start, 10_000)

@@ -48,7 +48,7 @@ def draws(data, **more):
     series = rh.Series(data, memory_limit=LIMIT, **more)
     model = rh.Model(rh.Gaussian(), 2, rh.default_priors(rh.Gaussian(), 2, series))
     found = infer(np.random.default_rng(1), model, series, wanted=100)
-    assert "drawn blocks" in [c.name for c in found.checks]
+    assert "block sampling" in [c.name for c in found.checks]
     return found.theta
 
 

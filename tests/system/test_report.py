@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from browser import Browser, find_browser
+from oracle import event_table
 
 import rarehmm as rh
 from rarehmm.app import runs
@@ -13,7 +14,6 @@ from rarehmm.app.report import report
 from rarehmm.app.report.report import POINTS, Overview, anchors
 from rarehmm.app.settings import Settings
 from rarehmm.engine.dispatch import JIT
-from rarehmm.posterior.events import event_table
 
 KEPT = pathlib.Path(__file__).parents[2] / ".cache" / "screenshots"  # outside git
 

@@ -1,6 +1,5 @@
 """Chains: unbiased gradients by enumeration over windows, the same steps as a twin, checkpoints, divergence."""
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -19,7 +18,7 @@ from rarehmm.samplers.preconditioned import PreconditionedSgld
 from rarehmm.samplers.sghmc import Sghmc
 from rarehmm.samplers.sgld import Sgld
 from rarehmm.samplers.underdamped import Underdamped
-from rarehmm.sampling.chains import DivergedError, State, follow, gradient_estimates, run
+from rarehmm.sampling.chains import Chains, DivergedError, State, gradient_estimates, run
 from rarehmm.search.mode import Mode
 from rarehmm.windows.gradients import control_variate_residuals, freeze, frozen_gradient, window_gradients
 from rarehmm.windows.pool import Pool
@@ -439,12 +438,13 @@ def test_an_executor_runs_the_same_chains():
 
 def test_a_chain_that_is_stopped_keeps_what_it_has():
     model, theta, _ = small_pool()
-    state, stop, given = State(np.random.default_rng(0).spawn(2), theta, Sgld(1e-4)), threading.Event(), []
-    stop.set()
-    draws, parts = np.full((5, model.size), np.nan), [(4, np.ones((4, model.size))), (6, np.ones((6, model.size)))]
-    follow(state, iter(parts), draws, 2, threading.Lock(), stop, lambda: given.append(state.done))
-    assert given == [4]
-    assert np.isfinite(draws).all(1).tolist() == [True, True, False, False, False]
+    state, given = State(np.random.default_rng(0).spawn(2), theta, Sgld(1e-4)), []
+    draws, parts = np.full((1, 5, model.size), np.nan), [(4, np.ones((4, model.size))), (6, np.ones((6, model.size)))]
+    chains = Chains([state], draws, 10, 2, lambda done, total: given.append((done, total)), None)
+    chains.stop.set()
+    chains.keep(0, iter(parts))
+    assert given == [(4, 10)]
+    assert np.isfinite(draws[0]).all(1).tolist() == [True, True, False, False, False]
 
 
 def test_a_guide_that_points_too_far_is_put_right():

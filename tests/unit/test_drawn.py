@@ -214,9 +214,9 @@ def test_the_posterior_of_a_long_series(method):
     model, series = long_setting()
     found = infer(np.random.default_rng(1), model, series, method=method)
     exact = infer(np.random.default_rng(2), model, rh.Series(series.read(0, len(series))), method=method)
-    assert found.verdict == exact.verdict == "Nothing speaks against this posterior."
-    assert "drawn blocks" in [c.name for c in found.checks]
-    assert "drawn blocks" not in [c.name for c in exact.checks]
+    assert found.verdict == exact.verdict == "All checks passed."
+    assert "block sampling" in [c.name for c in found.checks]
+    assert "block sampling" not in [c.name for c in exact.checks]
     one, other = (f.theta.reshape(-1, model.size) for f in (found, exact))
     assert np.abs((one.mean(0) - other.mean(0)) / other.std(0)).max() < 0.15
     assert np.abs(one.std(0) / other.std(0) - 1).max() < 0.12
@@ -264,7 +264,7 @@ def test_halos_reach_across_long_gaps():
 @pytest.mark.jit
 def test_a_mode_that_is_not_to_be_trusted_comes_with_a_warning():
     model, series = long_setting(memory_limit="1MB")
-    with pytest.warns(RuntimeWarning, match="Not to be trusted"):
+    with pytest.warns(RuntimeWarning, match="Do not trust"):
         infer(np.random.default_rng(1), model, series, method="map")
 
 
@@ -296,7 +296,7 @@ def little(monkeypatch):
     return model, series, truth
 
 
-@pytest.mark.filterwarnings("ignore:Not to be trusted as it is. drawn blocks")
+@pytest.mark.filterwarnings("ignore:Do not trust these results. block sampling")
 def test_the_way_of_a_long_series_in_small(little):
     """From states that are found to draws; so few blocks are said to be too few."""
     model, series, truth = little
@@ -306,8 +306,8 @@ def test_the_way_of_a_long_series_in_small(little):
     )
     assert {"finding states", "pass 1 over all data", "pass 2 over all data"} <= stages
     checks = {c.name: c for c in found.checks}
-    assert {"drawn blocks", "seams of blocks", "mode", "smallest state"} <= set(checks)
-    assert "blocks stand for the series: too few. Allow more memory" in checks["drawn blocks"].message
+    assert {"block sampling", "block seams", "mode", "smallest state"} <= set(checks)
+    assert "blocks of the series: too few; allow more memory" in checks["block sampling"].message
     assert checks["smallest state"].value == pytest.approx(
         (series.read(0, 900) > 4).sum(), abs=3
     )  # of all, not of blocks

@@ -38,8 +38,8 @@ def test_what_was_found(hmm):
     assert hmm.covars_.shape == (2, 1)
     assert hmm.transmat_.sum(1) == pytest.approx(1)
     assert hmm.startprob_ == pytest.approx(rh.stationary(hmm.transmat_))
-    assert hmm.posterior_.why == ["the mode was asked for"]
-    assert hmm.verdict_ == "Nothing speaks against this posterior."
+    assert hmm.posterior_.why == ["the mode was requested"]
+    assert hmm.verdict_ == "All checks passed."
     assert hmm.n_features_in_ == 1
     assert "mean[1]" in hmm.summary().index
     assert hmm.__sklearn_tags__().input_tags.allow_nan

@@ -3,9 +3,10 @@
 import numpy as np
 import pandas as pd
 import pytest
+from oracle import event_table
 
 from rarehmm import Series
-from rarehmm.posterior.events import Events, event_table
+from rarehmm.posterior.events import Events
 
 
 def found(probability, lengths=None, **settings):

@@ -7,13 +7,19 @@ from scipy.special import gammaln
 from small_models import model_of
 
 import rarehmm as rh
+from rarehmm import samplers
 from rarehmm.common.checks import InterruptedWarning
+from rarehmm.designs.uniform import uniform
 from rarehmm.engine.contracts.sampler import DivergedError, Divergence
 from rarehmm.exact import batched as points
 from rarehmm.exact.batched import BatchedLogPosterior
+from rarehmm.samplers.baoab import Baoab
+from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
+from rarehmm.samplers.leimkuhler_matthews import LeimkuhlerMatthews
+from rarehmm.samplers.sgld import Sgld
 from rarehmm.sampling import gibbs as gibbs_module
 from rarehmm.sampling import hmc as hmc_module
-from rarehmm.sampling import methods
+from rarehmm.sampling import methods, paper_sampler
 from rarehmm.sampling import rule as inference
 from rarehmm.sampling.diagnostics import Check, check_weights, verdict
 from rarehmm.sampling.importance import (
@@ -25,10 +31,12 @@ from rarehmm.sampling.importance import (
     effective,
     fitted,
 )
-from rarehmm.sampling.methods import Job, by_gibbs, by_hmc, by_laplace, by_paper
+from rarehmm.sampling.methods import Job, by_gibbs, by_hmc, by_laplace
+from rarehmm.sampling.paper_sampler import PaperSampler, by_paper, matched_labels
 from rarehmm.sampling.rule import infer
 from rarehmm.sampling.variational import gaussian_approximation
 from rarehmm.search.mode import find_mode
+from rarehmm.windows.windows import suggested_buffer
 
 T = 24
 CHECKS = ["smallest state", "Stein discrepancy", "spread", "second modes"]  # of every method that samples
@@ -55,6 +63,18 @@ def laplace_draws(rng, mode, series, steps, *, on_progress=None, **_):
     return mode.theta + rng.standard_normal((methods.LANES, steps, len(mode.theta))) @ mode.factor.T
 
 
+def laplace_chains(monkeypatch):
+    """Chains draw from the Laplace approximation; the samplers and pools that they were given."""
+    seen = []
+
+    def run(rng, sampler, model, pool, here, steps, *, mode, thin=1, **_):
+        seen.append((sampler, pool))
+        return mode.theta + rng.standard_normal((len(here), steps // thin, model.size)) @ mode.factor.T
+
+    monkeypatch.setattr(methods, "run", run)
+    return seen
+
+
 def names(found):
     return [c.name for c in found.checks]
 
@@ -72,22 +92,26 @@ def is_near(found, mode, most=1.5):
 @pytest.mark.parametrize(
     ("method", "own", "message"),
     [
-        ("gibbs", ["effective draws", "R-hat"], "Gibbs sampling was asked for"),
+        ("gibbs", ["effective sample size", "R-hat"], "Gibbs sampling was requested"),
         (
             "importance",
-            ["Pareto k", "effective draws by weight", "largest weight", "last proposal"],
+            ["Pareto k", "effective sample size", "largest weight", "last proposal"],
             "importance sampl",
         ),
-        ("laplace", ["nearly Gaussian", "effective draws"], "the Laplace approximation was asked for"),
+        ("laplace", ["nearly Gaussian", "effective sample size"], "the Laplace approximation was requested"),
         (
             "chain",
-            ["nearly Gaussian", "buffer bias", "gradient noise", "effective draws", "R-hat"],
+            ["nearly Gaussian", "buffer bias", "gradient noise", "effective sample size", "R-hat"],
             "chains on windows",
         ),
-        ("langevin", ["effective draws", "R-hat"], "Langevin dynamics with a Metropolis correction was asked for"),
+        (
+            "langevin",
+            ["effective sample size", "R-hat"],
+            "Langevin dynamics with a Metropolis correction was requested",
+        ),
     ],
 )
-@pytest.mark.filterwarnings("ignore:Not to be trusted")
+@pytest.mark.filterwarnings("ignore:Do not trust")
 def test_a_method_that_was_asked_for(two, mode, method, own, message):
     model, series, start = two
     given = set()
@@ -105,7 +129,7 @@ def test_a_method_that_was_asked_for(two, mode, method, own, message):
     assert len(text) == 2 + len(found.checks)
 
 
-@pytest.mark.filterwarnings("ignore:Not to be trusted")
+@pytest.mark.filterwarnings("ignore:Do not trust")
 def test_variational_inference_in_a_few_steps(two, mode, monkeypatch):
     def few(rng, model, pool, start, steps, **more):
         assert steps == 20_000
@@ -114,21 +138,21 @@ def test_variational_inference_in_a_few_steps(two, mode, monkeypatch):
     monkeypatch.setattr(methods, "gaussian_approximation", few)
     model, series, start = two
     found = infer(np.random.default_rng(1), model, series, start=start, wanted=100, method="vi")
-    assert names(found) == ["buffer bias", "gradient noise", "nearly Gaussian", "effective draws", *CHECKS]
+    assert names(found) == ["buffer bias", "gradient noise", "nearly Gaussian", "effective sample size", *CHECKS]
     assert found.theta.shape == (4, 25, model.size)
     is_near(found, mode, 2.0)
     ratio = found.theta.std((0, 1)) / np.linalg.norm(mode.factor, axis=1)
     assert 0.3 < ratio.min() < ratio.max() < 3
 
 
-@pytest.mark.filterwarnings("ignore:Not to be trusted")
+@pytest.mark.filterwarnings("ignore:Do not trust")
 @pytest.mark.parametrize("method", ["tass", "sgld"])
 def test_the_paper_s_samplers_go_on_until_there_is_enough(two, method, monkeypatch):
-    monkeypatch.setattr(methods, "PAPER_STEPS", 400)
-    monkeypatch.setattr(methods, "THIN", 1)
+    monkeypatch.setattr(paper_sampler, "STEPS", 400)
+    monkeypatch.setattr(paper_sampler, "THIN", 1)
     model, series, start = two
     found = infer(np.random.default_rng(1), model, series, start=start, wanted=100, method=method)
-    assert names(found) == ["step size", "effective draws", "R-hat", *CHECKS]
+    assert names(found) == ["step size", "effective sample size", "R-hat", *CHECKS]
     assert found.checks[0].value == pytest.approx(1.0)
     assert found.theta.shape[::2] == (4, model.size)
     assert 8 < found.theta.shape[1] <= 400  # the first round has 8
@@ -143,9 +167,9 @@ def test_the_paper_s_sampler_halves_its_step_where_it_diverges(two, mode, monkey
         sizes.append(sampler.step_size)
         raise DivergedError([Divergence("mean[0]", 1, 0)], np.zeros((1, 1, model.size)))
 
-    monkeypatch.setattr(methods, "run", diverge)
+    monkeypatch.setattr(paper_sampler, "run", diverge)
     with pytest.raises(DivergedError, match=r"mean\[0\]"):
-        by_paper(Job(np.random.default_rng(0), mode, series), is_targeted=False)
+        by_paper(Job(np.random.default_rng(0), mode, series), PaperSampler(design=uniform))
     np.testing.assert_allclose(np.array(sizes) * T, 2.0 * 0.5 ** np.arange(len(sizes)))
     assert sizes[-1] < 1e-6 / T <= sizes[-2]
 
@@ -153,7 +177,7 @@ def test_the_paper_s_sampler_halves_its_step_where_it_diverges(two, mode, monkey
 def test_the_paper_s_sampler_takes_no_known_values(two):
     model, series, start = two
     known = rh.Model(rh.Gaussian(), 2, model.priors, fixed={"mean": [0, None]})
-    with pytest.raises(ValueError, match="do not know of fixed values"):
+    with pytest.raises(ValueError, match="cannot keep values fixed"):
         infer(np.random.default_rng(1), known, series, start=start, method="tass")
 
 
@@ -165,7 +189,7 @@ def test_the_mode_alone_and_everything_known(two, mode):
     fixed = {"mean": [0, 8], "variance": [1, 1], "transition": [[0.9, 0.1], [0.1, 0.9]]}
     known = infer(np.random.default_rng(0), rh.Model(rh.Gaussian(), 2, model.priors, fixed=fixed), series)
     assert known.theta.shape == (1, 1, 0)
-    assert known.why == ["everything is known"]
+    assert known.why == ["all parameters are fixed"]
     expected = rh.log_likelihood(model, start, series) + known.mode.model.log_prior(np.zeros(0))
     assert known.mode.log_posterior == pytest.approx(expected)
 
@@ -173,16 +197,109 @@ def test_the_mode_alone_and_everything_known(two, mode):
 def test_an_empty_state_comes_with_a_warning(two):
     model, series, _ = two
     fixed = {"mean": [4, 500], "variance": [20, 1], "transition": [[0.9, 0.1], [0.1, 0.9]]}
-    with pytest.warns(RuntimeWarning, match="Not to be trusted as it is: smallest state .*: use fewer states"):
+    with pytest.warns(RuntimeWarning, match="Do not trust these results: smallest state .*: use fewer states"):
         infer(np.random.default_rng(0), rh.Model(rh.Gaussian(), 2, model.priors, fixed=fixed), series)
 
 
 def test_a_gaussian_without_a_density_is_worth_nothing(two, mode):
     _, series, _ = two
     far = mode._replace(theta=mode.theta + 1e6, factor=1e-9 * mode.factor)
-    draws, (near, size) = by_laplace(Job(np.random.default_rng(0), far, series, 10.0))
+    draws, (near, size), effective = by_laplace(Job(np.random.default_rng(0), far, series, 10.0))
     assert draws.shape == (4, 25, mode.model.size)
-    assert (near.value, near.passed, size.value) == (0.0, False, 100.0)
+    assert (near.value, near.passed, size.value, effective) == (0.0, False, 100.0, 100.0)
+
+
+@pytest.mark.filterwarnings("ignore:Do not trust")
+@pytest.mark.parametrize("method", [*inference.INTEGRATORS, Sgld(0.2)], ids=str)
+def test_every_sampler_of_the_folder_is_a_method(two, mode, method, monkeypatch):
+    """By the name of its file, or as an instance: chains take its steps, in whitened coordinates."""
+    seen = laplace_chains(monkeypatch)
+    model, series, start = two
+    found = infer(np.random.default_rng(1), model, series, start=start, wanted=20, method=method)
+    kind = samplers.sampler_class(method) if isinstance(method, str) else type(method)
+    assert {type(sampler) for sampler, _ in seen} == {kind}
+    assert found.method == (method if isinstance(method, str) else "chain")
+    assert found.why[-1] == f"steps of {kind.__name__}"
+    assert names(found) == [
+        "nearly Gaussian",
+        "buffer bias",
+        "gradient noise",
+        "effective sample size",
+        "R-hat",
+        *CHECKS,
+    ]
+    is_near(found, mode, 2.0)
+
+
+def test_a_sampler_without_whitened_settings_is_no_method(monkeypatch):
+    monkeypatch.setattr(samplers, "sampler_class", lambda _: ExpandedMeanSgld)
+    with pytest.raises(ValueError, match="method is 'mine', but ExpandedMeanSgld has no settings for whitened coord"):
+        inference.whitened_sampler("mine", 3)
+
+
+@pytest.mark.filterwarnings("ignore:Do not trust")
+def test_the_rule_takes_a_sampler_and_a_design(monkeypatch):
+    seen, model = laplace_chains(monkeypatch), model_of(rh.Gaussian(), 1)
+    series = rh.Series(np.random.default_rng(0).normal(size=60))
+    start = model.parameters([[1.0]], mean=0, variance=1)
+    for more in ({}, {"sampler": LeimkuhlerMatthews(), "design": uniform}):
+        found = infer(np.random.default_rng(1), model, series, start=start, wanted=20, **more)
+        assert found.method == "chain"
+    (default, pilots), *_, (other, even) = seen
+    assert (default, other) == (Baoab(), LeimkuhlerMatthews())
+    np.testing.assert_allclose(even.probabilities, 1 / 12)
+    assert pilots.probabilities.max() > 1.1 / 12
+
+
+# ---------------------------------------------------------------- settings of the paper's sampler
+@pytest.mark.filterwarnings("ignore:Do not trust")
+def test_settings_of_the_paper_s_sampler(two, monkeypatch):
+    """ "tass" and "sgld" are its settings by name; labels and buffer change the windows."""
+    monkeypatch.setattr(paper_sampler, "STEPS", 200)
+    monkeypatch.setattr(paper_sampler, "THIN", 1)
+    pools, real = [], paper_sampler.Pool
+
+    def watched(model, series, windows, design, *more, **settings):
+        pools.append((windows.buffer, design.probabilities))
+        return real(model, series, windows, design, *more, **settings)
+
+    monkeypatch.setattr(paper_sampler, "Pool", watched)
+    model, series, start = two
+    ways = ["tass", PaperSampler(), "sgld", PaperSampler(design=uniform), "expanded_mean",
+            PaperSampler(labels="kmeans"), PaperSampler(labels="segmental", buffer="suggested")]  # fmt: skip
+    found = [infer(np.random.default_rng(1), model, series, start=start, wanted=5, method=way) for way in ways]
+    for same in ((0, 1, 4), (2, 3)):
+        for other in same[1:]:
+            np.testing.assert_array_equal(found[same[0]].theta, found[other].theta)
+    assert [f.method for f in found[:3]] == ["tass", "paper", "sgld"]
+    assert found[1].why == ["the paper's sampler was requested"]
+    buffers, designs = zip(*pools, strict=True)
+    parameters = found[0].mode.model.unpack(found[0].mode.theta)
+    assert buffers == (5,) * 6 + (suggested_buffer(parameters.transition),)
+    assert buffers[-1] > 5
+    inside = np.bincount(np.arange(T) // 5, weights=np.arange(T) >= 14)  # of the second state, as is plain to see
+    expected = 0.9 * inside / inside.sum() + 0.1 / 5
+    for hard in designs[5:]:
+        np.testing.assert_allclose(hard[1], expected)
+    np.testing.assert_allclose(designs[0][1], expected, atol=0.01)
+
+
+def test_bad_settings_of_the_paper_s_sampler_are_refused(two):
+    model, series, _ = two
+    for bad, message in (
+        (PaperSampler(labels="em"), "labels is 'em'; it must be one of smoothing, kmeans, segmental"),
+        (PaperSampler(buffer="long"), "buffer is 'long'; it must be a whole number or 'suggested'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            infer(np.random.default_rng(0), model, series, method=bad)
+
+
+def test_labels_are_named_like_the_states():
+    labels = np.array([0, 0, 0, 1, 1, 2])
+    sure = np.eye(3)[[2, 2, 2, 0, 0, 1]]
+    np.testing.assert_array_equal(matched_labels(labels, sure), [2, 2, 2, 0, 0, 1])
+    sure[1] = [1, 0, 0]  # one of three disagrees
+    np.testing.assert_array_equal(matched_labels(labels, sure), [2, 2, 2, 0, 0, 1])
 
 
 # ---------------------------------------------------------------- the turns of the rule
@@ -197,7 +314,7 @@ def test_nearly_gaussian_posteriors_are_left_to_chains():
     is_near(found, find_mode(model, series, start), 1.0)
 
 
-@pytest.mark.filterwarnings("ignore:Not to be trusted")  # the draws are those of a Gaussian, and it shows
+@pytest.mark.filterwarnings("ignore:Do not trust")  # the draws are those of a Gaussian, and it shows
 @pytest.mark.parametrize("what", ["buffer", "noise"])
 def test_what_windows_cannot_do_is_left_to_all_data(two, mode, what, monkeypatch):
     monkeypatch.setattr(inference, "NEARLY_GAUSSIAN", 0.1)
@@ -206,17 +323,17 @@ def test_what_windows_cannot_do_is_left_to_all_data(two, mode, what, monkeypatch
     if what == "buffer":
         monkeypatch.setattr(inference, "shortest_buffer", lambda job: (*real(job)[:2], 0.7))
     else:
-        monkeypatch.setattr(inference, "pilot_pool", lambda *_: (None, BAD._replace(value=0.33)))
+        monkeypatch.setattr(inference, "chain_pool", lambda *_: (None, BAD._replace(value=0.33)))
     message = {
         "buffer": "no buffer up to 20 passes its test (bias 0.7)",
-        "noise": "windows leave too much to chance (0.33 of the variance)",
+        "noise": "gradients from windows are too noisy (0.33 excess variance)",
     }
     model, series, start = two
     found = infer(np.random.default_rng(1), model, series, start=start, wanted=50)
     assert found.method == "hmc"
     assert found.why[1:] == [message[what], "the series is short: Hamiltonian Monte Carlo on all data"]
     assert found.theta.shape == (methods.LANES, 100, model.size)
-    assert names(found) == ["nearly Gaussian", "effective draws", "R-hat", *CHECKS]
+    assert names(found) == ["nearly Gaussian", "effective sample size", "R-hat", *CHECKS]
     is_near(found, mode, 0.2)
 
 
@@ -265,7 +382,7 @@ def test_rows_as_gamma_numbers_where_they_are_better(two, monkeypatch):
     model, series, start = two
     found = infer(np.random.default_rng(1), model, series, start=start, wanted=200)
     assert seen == [GammaRows]
-    assert found.why[1] == "with rows of transitions as gamma numbers 60%"
+    assert found.why[1] == "with rows of the transition matrix as gamma variates 60%"
     assert found.checks[0].value == 0.6
 
 
@@ -277,7 +394,7 @@ def test_importance_sampling_that_fails_is_not_believed(two, monkeypatch):
     model, series, start = two
     with pytest.warns(RuntimeWarning) as given:
         found = infer(np.random.default_rng(1), model, series, start=start, wanted=200)
-    assert str(given[0].message).startswith("the posterior is badly identified: Not to be trusted as it is: nearly Gau")
+    assert str(given[0].message).startswith("the posterior is poorly identified: Do not trust these results: nearly G")
     assert found.method == "hmc"
     assert found.why[-1] == "importance sampling fails its checks: Hamiltonian Monte Carlo on all data"
     assert not found.checks[0].passed
@@ -305,7 +422,7 @@ def with_another_mode(monkeypatch, model, series, low, high):
 
 
 @pytest.mark.parametrize("short", [True, False])
-@pytest.mark.filterwarnings("ignore:Not to be trusted")
+@pytest.mark.filterwarnings("ignore:Do not trust")
 def test_modes_of_the_same_height_are_stacked(short, monkeypatch):
     """The data are symmetric: so are the shares of the modes, and the means of all draws."""
     model, series, low, high = three_clusters()
@@ -320,12 +437,12 @@ def test_modes_of_the_same_height_are_stacked(short, monkeypatch):
     assert found.why == [f"2 modes within 10 of the log posterior: {how} around each, stacked by evidence"]
     (outside,) = [c for c in found.checks if c.name == "second modes"]
     assert 0.2 < outside.value <= 0.5
-    assert "means of parameters lie between them" in outside.note
+    assert "posterior means lie between them" in outside.note
     means = found.mode.model.unpack_all(found.theta[0])[0][:, :, 0]
     assert 0.2 < (means.sum(1) > 0).mean() < 0.8
 
 
-@pytest.mark.filterwarnings("ignore:Not to be trusted")
+@pytest.mark.filterwarnings("ignore:Do not trust")
 def test_chains_with_one_law_are_not_stacked(two, mode, monkeypatch):
     model, series, start = two
     monkeypatch.setattr(methods, "hmc", laplace_draws)
@@ -333,9 +450,9 @@ def test_chains_with_one_law_are_not_stacked(two, mode, monkeypatch):
     with_another_mode(monkeypatch, model, series, start, near)
     found = infer(np.random.default_rng(0), model, series, wanted=50)
     assert found.method == "hmc"
-    assert found.why[0].startswith("chains from 2 starting points get from each to the other")
+    assert found.why[0].startswith("chains from 2 starting points move between the modes")
     assert found.theta.shape == (2 * methods.LANES, 100, model.size)
-    assert found.checks[-1] == Check("second modes", 0.0, True, "modes of nearly the same height seen besides this one")
+    assert found.checks[-1] == Check("second modes", 0.0, True, "other modes of nearly the same height")
 
 
 def test_second_modes_that_are_not_sampled_are_said(two, monkeypatch):
@@ -366,8 +483,9 @@ def test_a_second_round_is_as_long_as_there_is_work_for(two, mode, monkeypatch):
 def test_gibbs_sampling_goes_on_until_there_is_enough(two, mode):
     given = []
     job = Job(np.random.default_rng(0), mode, two[1], 120.0, on_progress=lambda *said: given.append(said))
-    draws, (size, agree) = by_gibbs(job, chains=2)
+    draws, (size, agree), effective = by_gibbs(job, chains=2)
     assert size.passed
+    assert effective == size.value >= 120
     assert draws.shape[1] >= 120
     assert given[0] == ("Gibbs sampling", 0, 2 * 120)
     assert agree.name == "R-hat"

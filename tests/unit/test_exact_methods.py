@@ -382,7 +382,7 @@ def test_what_mixes_badly_is_not_sampled_for_ever():
     for work in (1.0, 8e7):
         given = []
         job = Job(np.random.default_rng(0), mode, series, on_progress=lambda *said, given=given: given.append(said))
-        draws, checks = by_hmc(job, work=work)
+        draws, checks, _ = by_hmc(job, work=work)
         assert not checks[0].passed  # too few, and it is said
         done = (8 * first + 16 * (len(given) - first)) * LANES * 400
         assert done <= max(work, 8 * first * LANES * 400)

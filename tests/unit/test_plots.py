@@ -4,13 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from oracle import event_table
 from scipy.signal import lfilter
 from small_models import model_of
 
 import rarehmm as rh
 from rarehmm import plots
 from rarehmm.engine.contracts.design import Design
-from rarehmm.posterior.events import event_table
 from rarehmm.sampling.diagnostics import Check
 from rarehmm.search.selection import Candidate, Selection
 from rarehmm.windows.windows import Windows

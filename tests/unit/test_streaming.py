@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from oracle import event_table, state_probabilities
 from small_models import FAMILIES, model_of, parameters_of, series_of
 
 import rarehmm as rh
@@ -13,8 +14,7 @@ from rarehmm.app import runs
 from rarehmm.app.settings import Settings
 from rarehmm.common import checks
 from rarehmm.posterior import streaming
-from rarehmm.posterior.events import COLUMNS, Events, event_table
-from rarehmm.posterior.prediction import state_probabilities
+from rarehmm.posterior.events import COLUMNS, Events
 from rarehmm.posterior.streaming import (
     check_out,
     collect,

@@ -6,23 +6,34 @@ weights degrade away from the mode; ``targeted`` is the safe form.
 
 import numpy as np
 
-from rarehmm.common.arrays import Array
 from rarehmm.engine.contracts.design import Design, design
-from rarehmm.model.model import Model
-from rarehmm.windows.gradients import WindowSums
+from rarehmm.windows.information import WindowInformation
 
 
-def printed(model: Model, theta: Array, sums: WindowSums, eta: float = 0.1, *, second_variance: bool = False) -> Design:
+def printed(info: WindowInformation, *, eta: float = 0.1, second_variance: bool = False) -> Design:
     r"""Emissions :math:`|\sum_{t \in C_n} \nabla_i \log p(Y_t \mid x_t)|`; transitions :math:`\xi_{njk}`.
 
-    ``second_variance`` takes the other weight of a variance that section 3.1 prints, :math:`c (s^2 + S_n^2)^{1/2}`.
+    Parameters
+    ----------
+    info : WindowInformation
+        What each window says; its ``sums`` are used.
+    eta : float, default 0.1
+        Uniform share.
+    second_variance : bool, default False
+        Take the other weight of a variance that section 3.1 prints, :math:`c (s^2 + S_n^2)^{1/2}`.
+
+    Returns
+    -------
+    Design
+        One row for each component of theta.
     """
+    model, sums = info.model, info.sums
     weights = np.abs(np.swapaxes(sums.scores, 1, 2))  # (N, P, K)
     if second_variance:
         names = [p.name for p in model.family.parameters]
         if names != ["mean", "variance"]:
             raise ValueError(f"the second weight of a variance is for Gaussian emissions, not for {model.name}.")
-        s2, c = model.unpack(theta).phi[:, 1], sums.counts
+        s2, c = model.unpack(info.theta).phi[:, 1], sums.counts
         around = s2 + np.divide(2 * s2**2 * sums.scores[:, :, 1], c, out=np.zeros(c.shape), where=c > 0)  # S_n^2
         weights[:, 1, :] = c * np.sqrt(np.maximum(s2 + around, 0.0))
     emission = weights.reshape(len(weights), -1).T

@@ -3,9 +3,10 @@
 import numpy as np
 
 from rarehmm.engine.contracts.design import Design
+from rarehmm.windows.information import WindowInformation
 from rarehmm.windows.windows import Windows
 
 
-def uniform(windows: Windows) -> Design:
-    """Probability 1 / N for each window."""
-    return Design(np.full((1, windows.count), 1 / windows.count))
+def uniform(info: WindowInformation | Windows) -> Design:
+    """Probability 1 / N for each window; their number is all that is asked for, so that ``Windows`` will do."""
+    return Design(np.full((1, info.count), 1 / info.count))

@@ -25,6 +25,7 @@ from rarehmm.plots import COLOURS
 from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
 from rarehmm.sampling.chains import run
 from rarehmm.search.labels import from_labels, kmeans_labels
+from rarehmm.windows.information import WindowInformation
 from rarehmm.windows.label_sums import label_sums
 from rarehmm.windows.pool import Pool
 from rarehmm.windows.windows import Windows
@@ -67,10 +68,11 @@ def designs(model: Model, series: Series, windows: Windows, eta: float = 0.1) ->
     """Return the designs by name, and the estimate from k-means labels that they are based on."""
     labels = kmeans_labels(series, model.n_states)
     estimate = from_labels(model, series, labels)
-    theta, sums = model.pack(estimate), label_sums(model, estimate, series, windows, labels)
+    sums = label_sums(model, estimate, series, windows, labels)
+    info = WindowInformation(model, model.pack(estimate), series, windows, sums=sums)
     found = {
-        "targeted": targeted(model, theta, sums, eta),
-        "printed": printed(model, theta, sums, eta),
+        "targeted": targeted(info, eta=eta),
+        "printed": printed(info, eta=eta),
         "uniform": uniform(windows),
     }
     return found, estimate

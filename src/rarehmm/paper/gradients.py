@@ -15,6 +15,7 @@ from rarehmm.paper.common import BUFFER, SINGLE_RARE, figure, paper_model, simul
 from rarehmm.plots import COLOURS
 from rarehmm.search.labels import from_labels, kmeans_labels
 from rarehmm.windows.gradients import mean_square_error, window_gradients
+from rarehmm.windows.information import WindowInformation
 from rarehmm.windows.label_sums import label_sums
 from rarehmm.windows.windows import Windows
 
@@ -68,12 +69,13 @@ def one_set(rng: np.random.Generator, T: int, half_width: int) -> Array:
     windows = Windows(data.train, half_width, BUFFER)
     labels = kmeans_labels(data.train, 3)
     estimate = from_labels(model, data.train, labels)
-    theta, sums = model.pack(estimate), label_sums(model, estimate, data.train, windows, labels)
+    sums = label_sums(model, estimate, data.train, windows, labels)
+    info = WindowInformation(model, model.pack(estimate), data.train, windows, sums=sums)
     made = [
-        targeted(model, theta, sums, 0.0),
-        targeted(model, theta, sums, 0.1),
-        printed(model, theta, sums, 0.0),
-        single(model, theta, sums, 0.0, printed=True),
+        targeted(info, eta=0.0),
+        targeted(info, eta=0.1),
+        printed(info, eta=0.0),
+        single(info, eta=0.0, printed=True),
         uniform(windows),
     ]
     out = np.empty((len(DISTANCES), len(made), 2))

@@ -25,6 +25,7 @@ from rarehmm.paper.common import (
     simulated,
 )
 from rarehmm.search.labels import from_labels, kmeans_labels
+from rarehmm.windows.information import WindowInformation
 from rarehmm.windows.label_sums import label_sums
 from rarehmm.windows.pool import Pool
 from rarehmm.windows.windows import Windows
@@ -86,7 +87,7 @@ def once(model: Model, y: Array, steps: int, aimed: bool) -> tuple[float, float]
     if aimed:
         estimate = from_labels(model, series, labels)
         sums = label_sums(model, estimate, series, windows, labels)
-        design = targeted(model, model.pack(estimate), sums)
+        design = targeted(WindowInformation(model, model.pack(estimate), series, windows, sums=sums))
     else:
         estimate = model.parameters(SINGLE_RARE, mean=[-20, 0, 20], variance=1.0)
         design = uniform(windows)

@@ -140,10 +140,3 @@ class Events:
             row = dict.fromkeys(("start", "end", "peak_at"), stamp) | {"duration": 0, "peak": 0.0, "state": 0}
             return pd.DataFrame([row | {"probability": 0.0, "sequence": 0}], columns=COLUMNS).iloc[:0]
         return pd.DataFrame(self.found, columns=COLUMNS)
-
-
-def event_table(series: Series, probabilities: Array, rare: IntArray, **settings: Any) -> Any:
-    """Return the event table for state probabilities (T, K); ``settings`` are passed to ``Events``."""
-    events = Events(series, rare, **settings)
-    events.add(0, probabilities)
-    return events.table()

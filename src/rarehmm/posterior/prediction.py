@@ -14,23 +14,11 @@ from rarehmm.common.checks import check_whole
 from rarehmm.data.series import Series
 from rarehmm.data.summaries import LARGEST
 from rarehmm.engine.contracts.family import Family, columns, constant, domains, log_density, prepare, there
-from rarehmm.exact.passes import filter_states, log_likelihood, smooth
+from rarehmm.exact.passes import log_likelihood
 from rarehmm.model.model import Model, Parameters
 from rarehmm.model.simulation import simulate
 from rarehmm.model.stationary import stationary
 from rarehmm.posterior.posterior import Draws
-
-
-# ---------------------------------------------------------------- states
-def state_probabilities(
-    model: Model, points: list[Parameters], series: Series, *, causal: bool = False, threads: int | None = None
-) -> Array:
-    """Return state probabilities (T, K), smoothed or (``causal``) filtered, averaged over ``points``."""
-    function = filter_states if causal else smooth
-    total = np.zeros((len(series), model.n_states))
-    for point in points:
-        total += function(model, point, series, threads=threads)
-    return total / len(points)
 
 
 def log_score(model: Model, points: list[Parameters], series: Series, *, threads: int | None = None) -> float:
@@ -124,7 +112,8 @@ class StreamParameters(NamedTuple):
 def update(parameters: StreamParameters, stream: Stream, y: npt.ArrayLike) -> Stream:
     """Return the stream after one more observation: a number or D numbers, NaN where missing.
 
-    Costs K^2 operations per draw, and gives the same as ``state_probabilities(causal=True)`` on the whole series.
+    Costs K^2 operations per draw, and gives the probabilities of ``filter_states`` on the whole series, averaged over
+    the draws.
     """
     family, row = parameters.family, np.atleast_1d(np.asarray(y, dtype=float))
     if row.shape != (columns(family),):

@@ -23,6 +23,11 @@ class Baoab(NamedTuple):
     def memory_rows(self) -> int:
         return 1
 
+    @classmethod
+    def whitened(cls, _size: int) -> "Baoab":
+        """Default settings where the target is nearly a unit Gaussian."""
+        return cls()
+
     def check(self, size: int) -> None:
         check_setting(self, "step_size")
         check_setting(self, "friction")

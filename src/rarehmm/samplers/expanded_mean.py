@@ -13,8 +13,12 @@ class ExpandedMeanSgld(NamedTuple):
 
     .. math:: \theta \leftarrow \bigl|\theta + (h/2) [\theta^p g + p\, \theta^{p-1}] + \sqrt{h\, \theta^p}\, \xi\bigr|
 
-    The second term is the slope of the inverse metric, without which the law is another.  Expanded means (p = 1) move
-    by :math:`(h/2) [\alpha - \hat A + \xi_{jk} - P_{jk} n_j]`, variances (p = 2) with noise :math:`\sqrt h \sigma^2`.
+    The second term is the slope of the inverse metric, without which the stationary distribution is another.  Expanded
+    means (p = 1) move by :math:`(h/2) [\alpha - \hat A + \xi_{jk} - P_{jk} n_j]`, variances (p = 2)
+    with noise :math:`\sqrt h \sigma^2`.
+
+    There is no whitened form: a metric that follows the position needs the positive coordinates as they are.  It is the
+    sampler of the methods "tass" and "sgld".
     """
 
     step_size: float

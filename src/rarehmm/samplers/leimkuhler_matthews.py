@@ -17,6 +17,11 @@ class LeimkuhlerMatthews(NamedTuple):
     def memory_rows(self) -> int:
         return 1
 
+    @classmethod
+    def whitened(cls, _size: int) -> "LeimkuhlerMatthews":
+        """Default settings where the target is nearly a unit Gaussian."""
+        return cls()
+
     def check(self, size: int) -> None:
         check_setting(self, "step_size")
 

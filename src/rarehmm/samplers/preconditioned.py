@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rarehmm.common.arrays import Array
-from rarehmm.engine.contracts.sampler import check_setting, step
+from rarehmm.engine.contracts.sampler import ExcessVariance, check_setting, check_stable, step
 from rarehmm.engine.dispatch import compiled
 
 
@@ -15,7 +15,7 @@ class PreconditionedSgld(NamedTuple):
 
     ``factor`` is L (d, d), lower triangular: the Cholesky factor of a covariance, such as the inverse Hessian at a
     mode, or a diagonal of standard deviations.  A metric that followed the gradients (RMSprop) would need the slope of
-    its inverse to keep the law, as in ``ExpandedMeanSgld``.  Memory: room for one vector.
+    its inverse to keep the distribution, as in ``ExpandedMeanSgld``.  Memory: room for one vector.
     """
 
     step_size: float
@@ -24,6 +24,19 @@ class PreconditionedSgld(NamedTuple):
     @property
     def memory_rows(self) -> int:
         return 1
+
+    @classmethod
+    def whitened(cls, size: int) -> "PreconditionedSgld":
+        """Default settings where the target is nearly a unit Gaussian."""
+        return cls(0.2, np.eye(size))
+
+    def excess_variance(self) -> ExcessVariance:
+        r"""Of a unit Gaussian in direction i, with :math:`q_i = h c_i / 4` and :math:`c_i` an eigenvalue of C:
+        :math:`q_i / (1 - q_i)` from the step, and as much from gradient noise of variance 1."""
+        q = self.step_size * np.linalg.eigvalsh(self.factor @ self.factor.T) / 4
+        check_stable(self, float(np.abs(1 - 2 * q).max()))
+        worst = float(q[-1] / (1 - q[-1]))
+        return ExcessVariance(worst, worst)
 
     def check(self, size: int) -> None:
         check_setting(self, "step_size")

@@ -21,6 +21,11 @@ class Sghmc(NamedTuple):
     def memory_rows(self) -> int:
         return 1
 
+    @classmethod
+    def whitened(cls, _size: int) -> "Sghmc":
+        """Default settings where the target is nearly a unit Gaussian."""
+        return cls(0.1, 0.3)
+
     def check(self, size: int) -> None:
         check_setting(self, "step_size")
         check_setting(self, "friction", 1.0)

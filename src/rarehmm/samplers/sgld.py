@@ -13,6 +13,11 @@ class Sgld(NamedTuple):
 
     step_size: float
 
+    @classmethod
+    def whitened(cls, _size: int) -> "Sgld":
+        """Default settings where the target is nearly a unit Gaussian."""
+        return cls(0.2)
+
     def check(self, size: int) -> None:
         check_setting(self, "step_size")
 

@@ -25,6 +25,11 @@ class Underdamped(NamedTuple):
     def noise_rows(self) -> int:
         return 2
 
+    @classmethod
+    def whitened(cls, _size: int) -> "Underdamped":
+        """Default settings where the target is nearly a unit Gaussian."""
+        return cls(0.2)
+
     def check(self, size: int) -> None:
         check_setting(self, "step_size")
         check_setting(self, "friction")

@@ -23,7 +23,7 @@ from rarehmm.common.arrays import Array
 from rarehmm.common.checks import check_generator, check_threads, check_whole, warn_interrupted
 from rarehmm.data.workers import available_threads, share, submit
 from rarehmm.engine.contracts.family import prepare
-from rarehmm.engine.contracts.sampler import DivergedError, Divergence, check_sampler, first_memory, noise_rows
+from rarehmm.engine.contracts.sampler import DivergedError, Divergence, first_memory, noise_rows, validate_sampler
 from rarehmm.engine.dispatch import explained
 from rarehmm.engine.kernels.chain import Room, estimates, run_chain
 from rarehmm.engine.kernels.gradient import assembly
@@ -54,95 +54,138 @@ def run(
     checkpoint: str | os.PathLike[str] | None = None,
     executor: Any = None,
 ) -> Array:
-    """Draws of theta (chains, steps // thin, d), one chain for each row of ``start`` (chains, d) or for one start (d,).
+    """Draws of theta (chains, steps // thin, d) by the steps of a sampler on gradients from windows.
 
-    With a ``mode`` the sampler moves in coordinates that are whitened there, and a step uses more windows the farther
-    it is from it, up to 100 times as many: in proportion to the mean square of its whitened coordinates, rounded.
-    ``watch(done, total)`` is told of the steps of all chains together; Ctrl-C returns the draws so far, with a warning.
-    With a ``checkpoint``, a file, the state of the run is written there now and then; called again with the same
-    arguments, the run goes on from it.  With an ``executor``, or the client of a Dask cluster, chains are run by its
-    workers, without checkpoints.
+    Parameters
+    ----------
+    rng : Generator
+    sampler : sampler
+        Settings of a step, such as ``Baoab()``.
+    model : Model
+    pool : Pool
+        Where the windows of each step come from.
+    start : array (chains, d) or (d,)
+        One start for each chain.
+    steps : int
+        Steps of each chain.
+    mode : Mode, optional
+        The sampler then moves in coordinates that are whitened there, and a step uses more windows the farther it is
+        from the mode, up to 100 times as many: in proportion to the mean square of its whitened coordinates, rounded.
+    thin : int, default 1
+        Keep every ``thin``-th draw.
+    threads : int, optional
+        Number of threads; draws do not depend on it.
+    on_progress : callable, optional
+        Called with the steps that all chains together have done, and their total.
+    checkpoint : path, optional
+        File to which the state of the run is written now and then; called again with the same arguments, the run goes
+        on from there.
+    executor : executor or Dask client, optional
+        Its workers run the chains, without checkpoints.
+
+    Returns
+    -------
+    array (chains, steps // thin, d)
+        Ctrl-C returns the draws so far, with a warning.
+
+    Raises
+    ------
+    DivergedError
+        If a chain leaves the support of a component.
     """
     check_generator(rng)
     check_threads(threads)
     if check_whole("thin", thin) > check_whole("steps", steps):
         raise ValueError(f"thin is {thin} and there are {steps} steps: no draw would be kept.")
-    check_sampler(sampler, model.powers, model.component_names)
+    validate_sampler(sampler, model.powers, model.component_names)
     pool.check_model(model)
     theta = starts(model, start)
     target, begin = target_of(model, pool, mode), theta
     if mode is not None:
         begin = solve_triangular(mode.factor, (theta - mode.theta).T, lower=True).T
     states = [State(child.spawn(2), row, sampler) for child, row in zip(rng.spawn(len(theta)), begin, strict=True)]
-    draws = whole = np.full((len(theta), steps // thin, model.size), np.nan)
+    draws = np.full((len(theta), steps // thin, model.size), np.nan)
     saved = None
     if checkpoint:
         saved = Checkpoint(Path(checkpoint), settings(sampler, model, pool, mode, states, steps, thin))
         saved.resume(states, draws, thin)
-    lock, stop = threading.Lock(), threading.Event()
-
-    def report() -> None:
-        if on_progress:
-            on_progress(sum(s.done for s in states), steps * len(states))
-        if saved:
-            saved.write_if_due(states, draws)
-
-    def one(chain: int) -> None:
-        state = states[chain]
-        parts = refills(state, sampler, model, target, pool, steps)
-        if away:
-            found, state.diverged = away[chain].result()
-            parts = iter(found)
-        follow(state, parts, draws[chain], thin, lock, stop, report)
-
-    away = []
+    parts = [refills(state, sampler, model, target, pool, steps) for state in states]
     if executor is not None and not saved:
         sent = share(executor, pool)
         away = [submit(executor, by_itself, state, sampler, model, target, sent, steps) for state in states]
-    try:
-        with ThreadPoolExecutor(min(threads or available_threads(), len(states))) as workers:
-            running = [workers.submit(one, chain) for chain in range(len(states))]
+        parts = [fetched(state, result) for state, result in zip(states, away, strict=True)]
+    return Chains(states, draws, steps, thin, on_progress, saved).follow(parts, threads)
+
+
+class Chains:
+    """Chains of one run, followed part by part: every ``thin``-th draw is kept, progress reported, checkpoints written.
+
+    ``draws`` (chains, steps // thin, d) is filled as the chains go on.
+    """
+
+    def __init__(
+        self,
+        states: "list[State]",
+        draws: Array,
+        steps: int,
+        thin: int,
+        on_progress: Callable[[int, int], None] | None,
+        saved: "Checkpoint | None",
+    ) -> None:
+        self.states, self.draws, self.steps, self.thin = states, draws, steps, thin
+        self.on_progress, self.saved = on_progress, saved
+        self.lock, self.stop = threading.Lock(), threading.Event()
+
+    def follow(self, parts: list[Iterator[tuple[int, Array]]], threads: int | None) -> Array:
+        """All draws once every chain is at its end, or those that all chains have if Ctrl-C is pressed."""
+        kept = self.draws
+        try:
+            self.in_threads(parts, min(threads or available_threads(), len(parts)))
+        except KeyboardInterrupt:
+            done = min(s.done for s in self.states) // self.thin
+            warn_interrupted(done * len(self.states), kept[:, :, 0].size)
+            kept = kept[:, :done]
+        finally:
+            if self.saved:
+                self.saved.write(self.states, self.draws)
+        found = [Divergence(s.diverged, s.done // self.thin, i) for i, s in enumerate(self.states) if s.diverged]
+        if found:
+            raise DivergedError(found, kept)
+        return kept
+
+    def in_threads(self, parts: list[Iterator[tuple[int, Array]]], threads: int) -> None:
+        """Follow all chains at once; if one of them fails, the others stop at their next part."""
+        with ThreadPoolExecutor(threads) as workers:
+            running = [workers.submit(self.keep, chain, part) for chain, part in enumerate(parts)]
             try:
                 for result in running:
                     result.result()
             finally:
-                stop.set()
-    except KeyboardInterrupt:
-        done = min(s.done for s in states) // thin
-        warn_interrupted(done * len(states), draws[:, :, 0].size)
-        draws = draws[:, :done]
-    finally:
-        if saved:
-            saved.write(states, whole)
-    found = [Divergence(s.diverged, s.done // thin, chain) for chain, s in enumerate(states) if s.diverged]
-    if found:
-        raise DivergedError(found, draws)
-    return draws
+                self.stop.set()
 
+    def keep(self, chain: int, parts: Iterator[tuple[int, Array]]) -> None:
+        """Keep the draws of one chain, and report each part."""
+        state, draws, thin = self.states[chain], self.draws[chain], self.thin
+        for good, part in parts:
+            with self.lock:
+                numbers = np.arange(state.done + 1, state.done + good + 1)  # of the steps, from 1
+                stored = numbers % thin == 0
+                draws[numbers[stored] // thin - 1] = part[stored]
+                state.commit(good)
+                self.report()
+            if self.stop.is_set():
+                return
 
-def follow(
-    state: "State",
-    parts: Iterator[tuple[int, Array]],
-    draws: Array,
-    thin: int,
-    lock: threading.Lock,
-    stop: threading.Event,
-    report: Callable[[], None],
-) -> None:
-    """Keep every ``thin``-th of a chain's draws, part by part, and tell of each; until the end, or ``stop``."""
-    for good, kept in parts:
-        with lock:
-            numbers = np.arange(state.done + 1, state.done + good + 1)  # of the steps, from 1
-            stored = numbers % thin == 0
-            draws[numbers[stored] // thin - 1] = kept[stored]
-            state.commit(good)
-            report()
-        if stop.is_set():
-            return
+    def report(self) -> None:
+        """Say how many steps are done, and write a checkpoint if it is time."""
+        if self.on_progress:
+            self.on_progress(sum(s.done for s in self.states), self.steps * len(self.states))
+        if self.saved:
+            self.saved.write_if_due(self.states, self.draws)
 
 
 def starts(model: Model, start: Any) -> Array:
-    """Starts (chains, d), checked."""
+    """Starts (chains, d), one for each chain, checked."""
     try:
         theta = np.atleast_2d(np.array(start, dtype=float))
     except (TypeError, ValueError):
@@ -156,9 +199,9 @@ def starts(model: Model, start: Any) -> Array:
 
 
 class State:
-    """Where a chain stands: its ``position`` (d,), the sampler's ``memory``, steps ``done``, and its streams.
+    """Where a chain stands: its ``position`` (d,), the sampler's ``memory``, steps ``done``, and its random streams.
 
-    ``saved`` is the same at the end of the last refill, which is where a run can be taken up again.
+    ``saved`` is a copy from the end of the last refill, from which a run can be resumed.
     """
 
     def __init__(self, streams: list[np.random.Generator], position: Array, sampler: Any) -> None:
@@ -193,7 +236,7 @@ class State:
 def refills(
     state: State, sampler: Any, model: Model, target: Target, pool: Pool, steps: int
 ) -> Iterator[tuple[int, Array]]:
-    """Run a chain as far as each refill of the pool goes: how many steps were good, and their draws (m, d)."""
+    """Run a chain one refill of the pool at a time: how many steps were good, and their draws (m, d)."""
     spare = int(target.growth) if target.growth > 1 else 0  # steps far from the mode use several sets
     gathered, work = pool.allocate(steps + steps // 4 + spare), workspace(model, pool)
     kept, rows = np.empty((min(pool.capacity, steps), model.size)), noise_rows(sampler)
@@ -216,12 +259,18 @@ def refills(
 def by_itself(
     state: State, sampler: Any, model: Model, target: Target, pool: Pool, steps: int
 ) -> tuple[list[tuple[int, Array]], str]:
-    """All parts of a chain, and the component that diverged, if any: the work of a worker."""
+    """All parts of a chain, and the component that diverged, if any; run by a worker."""
     parts, state = [], deepcopy(state)  # a worker may be a thread
     for good, kept in refills(state, sampler, model, target, pool, steps):
         parts.append((good, kept.copy()))
         state.commit(good)
     return parts, state.diverged
+
+
+def fetched(state: State, result: Any) -> Iterator[tuple[int, Array]]:
+    """The parts of a chain that a worker ran, once they are here."""
+    parts, state.diverged = result.result()
+    yield from parts
 
 
 # ---------------------------------------------------------------- checkpoints
@@ -281,7 +330,7 @@ class Checkpoint:
         self.last = time.monotonic()
 
     def resume(self, states: list[State], draws: Array, thin: int) -> None:
-        """Take up the run in the file, if there is one."""
+        """Resume the run in the file, if there is one."""
         if not self.path.exists():
             return
         try:
@@ -296,11 +345,11 @@ class Checkpoint:
             kept = parts.pop("draws")
             restored = [{key: parts[f"{key}_{i}"] for key in state.saved} for i, state in enumerate(states)]
         except Exception as error:  # archives that are damaged raise what they like
-            raise ValueError(f"{self.path} is no checkpoint of a run ({error}); remove it to start anew.") from error
+            raise ValueError(f"{self.path} is no checkpoint of a run ({error}); remove it to start again.") from error
         differs = [key for key, value in {"format": FORMAT, **self.described}.items() if about.get(key) != value]
         if differs:
             raise ValueError(
-                f"{self.path} is the checkpoint of another run: {', '.join(differs)} differ. Remove it to start anew, "
+                f"{self.path} is the checkpoint of another run: {', '.join(differs)} differ. Remove it to start again, "
                 "or use another file."
             )
         try:
@@ -311,7 +360,7 @@ class Checkpoint:
                 if not np.isfinite(rows[: state.done // thin]).all():
                     raise ValueError("draws that are not finite")
         except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
-            raise ValueError(f"{self.path} is damaged ({error}); remove it to start anew.") from error
+            raise ValueError(f"{self.path} is damaged ({error}); remove it to start again.") from error
         draws[:] = kept
 
 
@@ -345,7 +394,7 @@ def target_of(model: Model, pool: Pool, mode: Mode | None = None) -> Target:
 
 
 def workspace(model: Model, pool: Pool) -> tuple[Point, Any, Room]:
-    """What a chain over the windows of a pool works in."""
+    """Work space of a chain over the windows of a pool."""
     K, P = model.n_states, len(model.family.parameters)
     *_, p, a, scale, top, b, pb = group(pool.n, 1, K)
     frozen, vectors = np.empty(pool.statistics.shape[1]), np.empty((2, len(model.vector)))

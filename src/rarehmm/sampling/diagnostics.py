@@ -1,17 +1,16 @@
-r"""Is this posterior right?  Checks, each with a number, a limit and a word; none of them is silent when it is bad."""
+"""Is this posterior right?  Each check has a value, a limit and a message, and none of them fails silently."""
 
 import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import solve_discrete_lyapunov
 from scipy.special import chdtri
 
 from rarehmm.common.arrays import Array
+from rarehmm.engine.contracts.sampler import ExcessVariance
 from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.exact.block_sample import BlockSample, Observations, objective_of
 from rarehmm.exact.passes import log_posterior
-from rarehmm.samplers.baoab import Baoab
 from rarehmm.sampling.arviz_adapter import effective_size, r_hat, tail_index
 from rarehmm.sampling.importance import Weighted
 from rarehmm.search.long_series import block_gradients
@@ -20,7 +19,7 @@ from rarehmm.search.regimes import classify_by_occupancy
 
 
 class Check(NamedTuple):
-    """One check: what was measured, whether it is good enough, what that means, and what to know even so."""
+    """One check: what was measured, whether it is good enough, what that means, and a note where one is due."""
 
     name: str
     value: float
@@ -30,8 +29,8 @@ class Check(NamedTuple):
 
 
 class Mixing(NamedTuple):
-    """Of draws (chains, n, d): effective sizes (d,) of the bulk and of the tails, R-hat (d,), and what it may be by
-    chance (d,)."""
+    """Convergence diagnostics of draws (chains, n, d): effective sample sizes (d,) of bulk and tails, R-hat (d,), and
+    the ``limit`` (d,) up to which chance explains it."""
 
     bulk: Array
     tail: Array
@@ -40,7 +39,7 @@ class Mixing(NamedTuple):
 
 
 def mixing(draws: Array) -> Mixing:
-    """By ArviZ, rank-normalised (Vehtari et al. 2021)."""
+    """Convergence diagnostics by ArviZ, rank-normalised (Vehtari et al. 2021)."""
     each, ess = [draws[:, :, i] for i in range(draws.shape[2])], effective_size
     bulk, tail = ([ess(x, m) for x in each] for m in ("bulk", "tail"))
     within = [sum(min(ess(chain[None], m) for m in ("bulk", "tail")) for chain in x) for x in each]
@@ -49,20 +48,23 @@ def mixing(draws: Array) -> Mixing:
 
 
 def check_mixing(found: Mixing, names: list[str], wanted: float) -> list[Check]:
+    """Are there enough effective draws of every component, and do the chains agree?"""
     i, j = int(np.argmin(found.bulk)), int(np.argmax(found.r_hat - found.limit))
     size, value, limit = float(found.bulk[i]), float(found.r_hat[j]), float(found.limit[j])
-    low = "" if size >= wanted else f": fewer than the {wanted:.0f} asked for; run longer"
+    low = "" if size >= wanted else f": fewer than the {wanted:.0f} requested; run longer"
     together = value <= limit
-    apart = "chains agree" if together else "chains have not come together; run longer or start elsewhere"
+    apart = "the chains have mixed" if together else "the chains have not mixed; run longer or start elsewhere"
     return [
-        Check("effective draws", size, size >= wanted, f"of {names[i]}, the worst{low}"),
-        Check("R-hat", value, together, f"of {names[j]}, the worst (limit {limit:.3f}): {apart}"),
+        Check("effective sample size", size, size >= wanted, f"smallest, for {names[i]}{low}"),
+        Check("R-hat", value, together, f"largest, for {names[j]} (limit {limit:.3f}): {apart}"),
     ]
 
 
 def r_hat_by_chance(effective: Array, chains: int) -> Array:
-    r"""What R-hat (d,) exceeds for some component once in a thousand times although all chains have the same law; 1.01
-    at least, 1.1 at most.  The effective sizes (d,) are those within chains, which do not shrink when chains are apart.
+    r"""R-hat (d,) that some component exceeds once in a thousand times although all chains have the same distribution.
+
+    1.01 at least, 1.1 at most.  Effective sample sizes (d,) are those within chains: they do not shrink when chains are
+    apart.
 
     With m half chains of E effective draws each, the variance of their means is :math:`\chi^2_{m-1} / (m-1) / E`.
     """
@@ -71,34 +73,24 @@ def r_hat_by_chance(effective: Array, chains: int) -> Array:
     return np.asarray(np.clip(np.sqrt(1 + spread * m / effective), 1.01, 1.1))
 
 
-# ---------------------------------------------------------------- noise of the gradient
-def inflation(sampler: Baoab, noise: float) -> float:
-    """Relative excess of the variance of a unit Gaussian when its gradient has a noise of this variance.
-
-    Exactly, from the linear recursion of the integrator; proportional to the noise.
-    """
-    h, c = sampler.step_size, math.exp(-sampler.friction * sampler.step_size)
-    kick, drift = np.array([[1.0, 0.0], [-h, 1.0]]), np.array([[1.0, h / 2], [0.0, 1.0]])
-    after = drift @ np.diag([1.0, c]) @ drift
-    heat, shake = drift @ np.array([0.0, math.sqrt(1 - c * c)]), after @ np.array([0.0, h])
-    distribution = solve_discrete_lyapunov(after @ kick, np.outer(heat, heat) + noise * np.outer(shake, shake))
-    return float(distribution[0, 0] - 1)
+# ---------------------------------------------------------------- gradient noise
+def windows_needed(excess: ExcessVariance, noise_of_one: float, allowed: float = 0.1) -> int:
+    """Windows per step so that no variance is inflated by more than ``allowed``; 2 to 1000."""
+    room = allowed - excess.of_step
+    return int(np.clip(math.ceil(excess.per_noise * noise_of_one / room), 2, 1000)) if room > 0 else 1000
 
 
-def windows_needed(sampler: Baoab, noise_of_one: float, allowed: float = 0.1) -> int:
-    """Windows a step so that the noise of the gradient inflates no variance by more than ``allowed``; 2 to 1000."""
-    return int(np.clip(math.ceil(inflation(sampler, 1.0) * noise_of_one / allowed), 2, 1000))
-
-
-def check_noise(sampler: Baoab, noise_of_one: float, size: int) -> Check:
-    excess = inflation(sampler, noise_of_one / size)
-    message = "excess of the variance from the noise of the gradient"
-    good = excess <= 0.12
-    return Check("gradient noise", excess, good, message if good else f"{message}: use another method, such as 'auto'")
+def check_noise(excess: ExcessVariance, noise_of_one: float, size: int) -> Check:
+    """Is the variance of the draws right although gradients are noisy and steps have a size?"""
+    value = excess.at(noise_of_one / size)
+    message = "relative excess variance of the draws due to gradient noise"
+    good = value <= 0.12
+    return Check("gradient noise", value, good, message if good else f"{message}: use another method, such as 'auto'")
 
 
 def check_buffer(bias: float) -> Check:
-    message = "whitened gradient that the buffer leaves out" + (
+    """Do windows with their buffers add up to the exact gradient?"""
+    message = "largest whitened component of the gradient that buffers miss" + (
         "" if bias < 0.05 else ": use another method, such as 'auto'"
     )
     return Check("buffer bias", bias, bias < 0.05, message)
@@ -106,24 +98,27 @@ def check_buffer(bias: float) -> Check:
 
 # ---------------------------------------------------------------- importance weights
 def check_weights(found: Weighted, wanted: float) -> list[Check]:
-    """An effective size from a few heavy points is no effective size."""
-    low = "" if found.effective >= wanted else f": fewer than the {wanted:.0f} asked for"
+    """Can importance weights be trusted?  An effective sample size from a few heavy points cannot."""
+    low = "" if found.effective >= wanted else f": fewer than the {wanted:.0f} requested"
     enough = max(200.0, 0.9 * wanted)  # so many are worth no further round
     largest = float(found.weights.max(initial=0.0))
     share = found.effective / found.drawn
     k = tail_index(found.log_weights) if share < 0.9 else 0.0  # without weights to speak of it has no meaning
     return [
-        Check("Pareto k", k, k < 0.7, "tail of the importance weights" + ("" if k < 0.7 else ": too heavy to average")),
-        Check("effective draws by weight", found.effective, found.effective >= enough, f"of importance sampling{low}"),
-        Check("largest weight", largest, largest < 0.03, "share of one point among all"),
-        Check("last proposal", found.last_share, found.last_share >= 0.1, "effective share of the last round alone"),
+        Check("Pareto k", k, k < 0.7, "tail index of the weights" + ("" if k < 0.7 else ": too heavy to average")),
+        Check("effective sample size", found.effective, found.effective >= enough, f"of the importance weights{low}"),
+        Check("largest weight", largest, largest < 0.03, "largest normalised importance weight"),
+        Check("last proposal", found.last_share, found.last_share >= 0.1, "effective fraction of the last round"),
     ]
 
 
 # ---------------------------------------------------------------- states
 def check_states(mode: Mode, series: Observations, threads: int | None = None) -> Check:
-    """A state that no observation belongs to at the mode tells nothing but its prior; one that sits on an outlier, or
-    that the data do not tell from another, is noted."""
+    """Check that every state has observations.
+
+    One without any reflects only its prior; one that sits on an outlier, or that the data do not distinguish from
+    another, is noted.
+    """
     objective = objective_of(series)
     seen, counts = None if objective.is_exact else series, objective.counts
     found = classify_by_occupancy(
@@ -131,20 +126,21 @@ def check_states(mode: Mode, series: Observations, threads: int | None = None) -
     )
     least = min(found, key=lambda r: r.observations)
     good = least.kind != "empty"
-    message = f"expected observations of state {least.state}, the smallest" + ("" if good else ": use fewer states")
+    advice = "" if good else ": use fewer states"
+    message = f"expected number of observations in state {least.state}, the smallest{advice}"
     note = "; ".join(f"state {r.state}: {r.message}" for r in found if r.kind in ("outlier", "twin"))
     return Check("smallest state", least.observations, good, message, note)
 
 
-# ---------------------------------------------------------------- blocks that stand for a long series
+# ---------------------------------------------------------------- a sample of blocks of a long series
 def check_block_sample(
     rng: np.random.Generator, mode: Mode, drawn: BlockSample, threads: int | None = None, points: int = 4
 ) -> list[Check]:
-    """How far a posterior may be off because some blocks stand for all.
+    """How far off may a posterior be because a sample of blocks stands for the series?
 
-    By chance: the largest whitened standard error of the curvature, relative to how far from the mode it is taken, over
-    a few points.  At the seams: the largest error of a message where a halo ends.  And whether the passes led to the
-    mode: the largest whitened component of the exact gradient there.
+    Sampling error: the largest whitened standard error of the curvature, relative to how far from the mode it is taken,
+    over a few points.  Seams: the largest error of a message where a halo ends.  Mode: the largest whitened component
+    of the exact gradient where the passes led to.
     """
     model, errors = mode.model, []
     here = block_gradients(model, mode.theta, drawn, threads) @ mode.factor
@@ -153,24 +149,24 @@ def check_block_sample(
         change = block_gradients(model, mode.theta + mode.factor @ z, drawn, threads) @ mode.factor - here
         variance = ((1 - 1 / drawn.weights)[:, None] * change**2).sum(0)
         errors.append(np.sqrt(variance.max()) / np.linalg.norm(z))
-    message = f"standard error of the curvature: {drawn.n_sequences} blocks stand for the series"
+    message = f"standard error of the curvature, estimated from {drawn.n_sequences} blocks of the series"
     error, seam = float(np.mean(errors)), drawn.seams
     slope = float(np.abs(mode.factor.T @ log_posterior(model, mode.theta, drawn, threads=threads)[1]).max())
     return [
-        Check("drawn blocks", error, error < 0.1, message if error < 0.1 else f"{message}: too few. Allow more memory"),
+        Check("block sampling", error, error < 0.1, message + ("" if error < 0.1 else ": too few; allow more memory")),
         Check(
-            "seams of blocks",
+            "block seams",
             seam,
             seam < 0.01,
             "error of messages where halos end"
-            + ("" if seam < 0.01 else ": states are remembered for too long. Allow more memory"),
+            + ("" if seam < 0.01 else ": the chain forgets its past too slowly; allow more memory"),
         ),
         Check(
             "mode",
             slope,
             slope < 0.1,
-            "whitened exact gradient at the mode"
-            + ("" if slope < 0.1 else ": the mode was not reached. Start elsewhere, or allow more memory"),
+            "largest whitened component of the exact gradient at the mode"
+            + ("" if slope < 0.1 else ": the mode was not reached; start elsewhere, or allow more memory"),
         ),
     ]
 
@@ -184,18 +180,21 @@ def check_gradients(
     effective: float,
     threads: int | None = None,
 ) -> list[Check]:
-    """The Stein test and the spread of a few draws of (chains, n, d), so far apart that they are nearly independent: at
-    most a quarter of the effective ones, 30 of a long series, up to 200 of a short one."""
+    """Do draws (chains, n, d) agree with exact gradients?  A Stein test and the spread of a few of them.
+
+    These are so far apart that they are nearly independent: at most a quarter of the effective ones, 30 for a long
+    series, up to 200 for a short one.
+    """
     count = int(min(np.clip(2e7 / len(series), 30, 200), max(effective / 4, 10)))
     flat = draws.reshape(-1, draws.shape[-1])
     few = np.unique(flat[np.linspace(0, len(flat) - 1, count).astype(int)], axis=0)
     g = BatchedLogPosterior(mode.model, series, threads).values_and_slopes(few)[1] @ mode.factor
     p, (ratio, error) = stein_discrepancy(rng, whitened(mode, few), g), spread(whitened(mode, few), g)
-    message = "p-value: do the draws fit the exact gradient of the log posterior"
+    message = "p-value of a test of the draws against exact gradients of the log posterior"
     right = abs(ratio - 1) <= max(0.25, 4 * error)
-    wide = f"mean square of the draws, as the exact gradient says it should be 1 (+- {error:.2g})"
+    wide = f"mean square of the draws relative to what exact gradients imply (standard error {error:.2g})"
     return [
-        Check("Stein discrepancy", p, p > 0.001, message if p > 0.001 else f"{message}? They do not"),
+        Check("Stein discrepancy", p, p > 0.001, message if p > 0.001 else f"{message}: they disagree"),
         Check(
             "spread", ratio, right, wide if right else f"{wide}: intervals are too {'wide' if ratio > 1 else 'narrow'}"
         ),
@@ -219,8 +218,8 @@ def spread(x: Array, g: Array) -> tuple[float, float]:
 def stein_discrepancy(rng: np.random.Generator, x: Array, g: Array) -> float:
     r"""p-value of a kernel Stein test that points x (n, d) come from the density whose gradients there are g (n, d).
 
-    Inverse multiquadric kernel, whitened coordinates; null law by the wild bootstrap (Chwialkowski et al. 2016).  Thin
-    the draws first: they should be nearly independent.
+    Inverse multiquadric kernel, whitened coordinates; null distribution by the wild bootstrap (Chwialkowski et al.
+    2016).  Thin the draws first: they should be nearly independent.
     """
     apart = x[:, None] - x[None]  # (n, n, d)
     n, d = x.shape
@@ -237,13 +236,12 @@ def stein_discrepancy(rng: np.random.Generator, x: Array, g: Array) -> float:
 
 
 def rows(checks: list[Check]) -> list[str]:
-    """Checks as lines of a table."""
+    """Checks as the lines of a table."""
     return [f"  {'ok ' if c.passed else 'BAD'}  {c.name:32}{c.value:>10.3g}  {c.message}" for c in checks]
 
 
 def verdict(checks: list[Check]) -> str:
-    """The whole in a sentence or two."""
+    """All checks in a sentence or two: that they passed, or which failed, and notes."""
     bad = [f"{c.name} {c.value:.3g} ({c.message})" for c in checks if not c.passed]
     notes = "".join(f" Note: {c.note}." for c in checks if c.note)
-    good = "Nothing speaks against this posterior."
-    return (good if not bad else "Not to be trusted as it is: " + "; ".join(bad) + ".") + notes
+    return ("Do not trust these results: " + "; ".join(bad) + "." if bad else "All checks passed.") + notes

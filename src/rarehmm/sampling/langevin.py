@@ -7,7 +7,7 @@ import numpy as np
 
 from rarehmm.common.arrays import Array
 from rarehmm.data.series import Series
-from rarehmm.engine.contracts.sampler import DivergedError, Divergence, check_sampler, first_memory, noise_rows, step
+from rarehmm.engine.contracts.sampler import DivergedError, Divergence, first_memory, noise_rows, step, validate_sampler
 from rarehmm.exact.passes import log_posterior
 from rarehmm.model.model import Model, Parameters
 from rarehmm.sampling.starts import checked_start
@@ -32,7 +32,7 @@ def langevin(
     Memory (velocities) begins at zero; the first draw is the one after ``start``; ``watch(step)`` is told of each.
     """
     theta = model.pack(checked_start(rng, model, series, start, steps))
-    check_sampler(sampler, model.powers, model.component_names)
+    validate_sampler(sampler, model.powers, model.component_names)
     memory = first_memory(sampler, theta)
     draws = np.empty((steps, model.size))
     for t in range(steps):

@@ -11,7 +11,7 @@ import numpy as np
 
 from rarehmm.common.arrays import Array
 from rarehmm.common.checks import check_generator, check_whole
-from rarehmm.engine.contracts.sampler import DivergedError, Divergence, check_sampler, check_setting, step
+from rarehmm.engine.contracts.sampler import DivergedError, Divergence, check_setting, step, validate_sampler
 from rarehmm.engine.dispatch import compiled, inner
 from rarehmm.model.model import Model
 from rarehmm.sampling.chains import State, refills, target_of
@@ -169,7 +169,7 @@ def _finish(rng: np.random.Generator, sampler: Any, model: Model, pool: Pool, st
     """Run all steps; the sampler's memory at the end."""
     check_generator(rng)
     check_whole("steps", steps, 2)
-    check_sampler(sampler, model.powers, model.component_names)
+    validate_sampler(sampler, model.powers, model.component_names)
     pool.check_model(model)
     start = model.pack(model.unpack(start))
     state = State(rng.spawn(2), np.asarray(start, dtype=float), sampler)

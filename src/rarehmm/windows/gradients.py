@@ -202,15 +202,6 @@ def control_variate_residuals(
 
 
 # ---------------------------------------------------------------- errors
-def buffer_error(
-    model: Model, theta: Array, series: Observations, windows: Windows, *, threads: int | None = None
-) -> Array:
-    """Change (d,) in the sum of window gradients when the buffer is doubled: an estimate of the buffer's error."""
-    longer = Windows(series, windows.half_width, 2 * windows.buffer)
-    near, far = (window_gradients(model, theta, series, w, threads=threads).sum(0) for w in (windows, longer))
-    return np.asarray(near - far)
-
-
 def mean_square_error(gradients: Array, probabilities: Array) -> Array:
     r"""Exact mean square error (d,) of the one-window estimate :math:`g_J / a_J` of the gradient.
 

@@ -1,8 +1,11 @@
-"""DOOR: ways of choosing windows.  One file a way: a function to a ``Design``, probabilities over windows.
+"""DOOR: ways of choosing windows.  One file per design: a function of the file's name that returns a ``Design``.
 
-A design has one row of probabilities for all components of theta, or one row for each.  Weights come from what each
-window says about theta (``WindowSums``: expectations given labels, or given a smoothing pass) and are mixed with a
-uniform share eta, so that no window whose gradient is not zero is left out.
+Its one argument is what each window says about theta (``windows.information.WindowInformation``); settings, such as the
+uniform share ``eta``, follow by keyword and have defaults.  Weights of windows become probabilities by ``design``, with
+one row for all components of theta or one row for each.  Mixing with a uniform share ensures that no window whose
+gradient is not zero is left out.  A design uses no random numbers: points at which windows are looked at are given.
+
+``rarehmm.check_design`` checks all of this.
 """
 
 from typing import NamedTuple
@@ -43,7 +46,7 @@ def pooled(found: Design) -> Design:
 
 
 def check_positive(found: Design) -> None:
-    """Refuse a design that never draws some window: what that window says would be lost without a word."""
+    """Refuse a design that never draws some window: what that window says would be lost without notice."""
     if not isinstance(found, Design) or np.ndim(found.probabilities) != 2:
         raise TypeError(f"a Design with probabilities (rows, N) is needed, not {type(found).__name__}; see designs.")
     sums = found.probabilities.sum(1)
