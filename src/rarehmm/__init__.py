@@ -62,7 +62,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """scikit-learn takes a second to import, and is needed by one class only; the contract is for authors."""
+    """Import RareHMM and check_emission on first use: scikit-learn takes a second to import."""
     if name == "RareHMM":
         from rarehmm.estimator import RareHMM
 
