@@ -65,7 +65,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """scikit-learn takes a second to import, and only one class needs it; the checks of the doors are for authors."""
+    """Import RareHMM and the conformance checks on first use: scikit-learn takes a second to import."""
     if name == "RareHMM":
         from rarehmm.estimator import RareHMM
 

@@ -16,7 +16,7 @@ from rarehmm.engine.contracts.design import Design, pooled
 from rarehmm.engine.contracts.sampler import excess_variance
 from rarehmm.engine.lanes import LANES
 from rarehmm.exact.batched import BatchedLogPosterior
-from rarehmm.exact.block_sample import Observations
+from rarehmm.exact.block_sample import Observations, rows_in
 from rarehmm.exact.passes import expectations
 from rarehmm.model.coordinates import SMALLEST
 from rarehmm.model.model import Model
@@ -142,7 +142,7 @@ def by_gibbs(job: Job, chains: int = 4) -> Sampled:
         more: list[Array] = []
         for start in here:
             more.append(
-                gibbs(rng, model, series, start, steps, threads=threads, on_progress=partial(report, begun=more))
+                gibbs(rng, model, rows_in(series), start, steps, threads=threads, on_progress=partial(report, begun=more))
             )
         enough = min(len(one) for one in more)
         draws = np.concatenate([draws, [one[:enough] for one in more]], axis=1)

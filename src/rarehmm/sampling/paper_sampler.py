@@ -10,6 +10,7 @@ from scipy.optimize import linear_sum_assignment
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.designs.targeted import targeted
 from rarehmm.engine.contracts.sampler import DivergedError
+from rarehmm.exact.block_sample import rows_in
 from rarehmm.exact.passes import smooth
 from rarehmm.model.coordinates import ExpandedMean
 from rarehmm.model.model import Model
@@ -117,7 +118,7 @@ def paper_pool(job: Job, model: Model, settings: PaperSampler) -> Pool:
 
 def paper_information(job: Job, model: Model, windows: Windows, labels: str) -> WindowInformation:
     """What windows say at the mode, or at the estimate from labels that are taken for the truth."""
-    series, threads = job.series, job.threads
+    series, threads = rows_in(job.series), job.threads
     parameters = job.mode.model.unpack(job.mode.theta)
     if labels == "smoothing":
         sums = window_sums(model, parameters, series, windows, threads=threads)
