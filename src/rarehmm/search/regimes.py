@@ -98,8 +98,8 @@ def judge_states(
             found[k] = found[k]._replace(kind=one.kind, message=one.message)
         if min(one.net_gain for one in assessed.values()) >= 0:
             break
-        common = [k for k in left if k not in rare]
-        assessed |= {k: assess_state(model, full, seen, left.index(k), threads, any_kind=True) for k in common}
+        others = [k for k in left if k not in rare]
+        assessed |= {k: assess_state(model, full, seen, left.index(k), threads, any_kind=True) for k in others}
         redundant = {k: one for k, one in assessed.items() if one.net_gain < 0}
         harmless = {k: one for k, one in redundant.items() if one.others_stay}
         removable = harmless or {k: redundant[k] for k in rare if k in redundant}

@@ -41,7 +41,7 @@ class Candidate(NamedTuple):
     log_likelihood, bic : float
         Of the fit to all data.
     held_out, surprising : float
-        Mean held-out log density, over all observations and over the most surprising 1 %.
+        Mean held-out log density, over all observations and over the most surprising 1%.
     blocks, own_blocks : array
         Sum of the log densities in each block, held out and under the fit to all data.
     gain, error : float
@@ -89,7 +89,7 @@ class Selection(NamedTuple):
 
     def describe(self) -> str:
         """Summarise the comparison as a table, followed by remarks on numbers of states and on the states chosen."""
-        lines = ["states  held-out  gain (standard error)  most surprising 1 %   BIC above lowest"]
+        lines = ["states  held-out  gain (standard error)  most surprising 1%     BIC above lowest"]
         lowest = min(c.bic for c in self.candidates)
         for c in self.candidates:
             gain = f"{c.gain:+.5f} ({c.error:.5f})" if np.isfinite(c.gain) else ""
@@ -104,7 +104,7 @@ class Selection(NamedTuple):
                 )
             elif not c.supported:
                 lines.append(f"{c.n_states} states: not supported by the data; no better than fewer states.")
-        lines += [f"{K} states: not fitted ({why})." for K, why in self.refused.items()]
+        lines += [f"{K} states: not fitted ({why.removesuffix('.')})." for K, why in self.refused.items()]
         for r in self.of(self.best).regimes:
             if r.kind != "common":
                 lines.append(f"With {self.best} states, state {r.state} is {r.kind}: {r.message}.")

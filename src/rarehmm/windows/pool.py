@@ -35,6 +35,55 @@ def unique_rows(rows: Array) -> tuple[Array, IntArray]:
     return np.array(kept), np.array(index)
 
 
+def check_parts(
+    model: Model,
+    series: Observations,
+    windows: Windows,
+    design: Design,
+    separate: bool | None,
+    frozen: Frozen | None,
+) -> None:
+    """Raise an error if the parts of a pool do not belong together."""
+    model.check(rows_in(series))
+    if not isinstance(windows, Windows) or not np.array_equal(windows.bounds, series.bounds):
+        raise ValueError(
+            "the windows belong to another series; create them from this one: Windows(series, half_width, buffer)."
+        )
+    check_positive(design)
+    rows, N = design.probabilities.shape
+    if windows.count != N:
+        raise ValueError(
+            f"the design has {N} windows, but the series has {windows.count}; build the design from these windows."
+        )
+    if rows not in (1, model.size):
+        raise ValueError(
+            f"the design has {rows} rows; it must have one row, or {model.size}, one per component of theta."
+        )
+    if rows > 1 and separate is False:
+        raise ValueError(f"the design has {rows} rows; to share windows between components, use pooled(design).")
+    if frozen is not None:
+        if separate or rows > 1:
+            raise ValueError(
+                "with frozen statistics, windows are shared by all components: pass a design with one row and "
+                "leave separate out."
+            )
+        check_frozen(frozen, model, windows)
+
+
+def cumulative_probabilities(probabilities: Array) -> Array:
+    """Cumulative probabilities (rows, N + 1) of windows, from 0 to 1; each window must add to them."""
+    out = np.zeros((len(probabilities), probabilities.shape[1] + 1))
+    np.cumsum(probabilities, axis=1, out=out[:, 1:])
+    out /= out[:, -1:]
+    if (lost := np.argwhere(np.diff(out, axis=1) <= 0)).size:
+        i, n = lost[0]
+        raise ValueError(
+            f"window {n} is too improbable to be drawn ({probabilities[i, n]:g} in row {i} of the design), which "
+            "biases the gradient; mix in a uniform share, such as eta=0.1."
+        )
+    return out
+
+
 class Pool:
     """Source of randomly drawn windows for the gradient estimates of a chain.
 
@@ -80,45 +129,15 @@ class Pool:
     ) -> None:
         check_whole("size", size)
         check_whole("memory", memory)
-        model.check(rows_in(series))
-        if not isinstance(windows, Windows) or not np.array_equal(windows.bounds, series.bounds):
-            raise ValueError(
-                "the windows belong to another series; create them from this one: Windows(series, half_width, buffer)."
-            )
-        check_positive(design)
-        rows, N = design.probabilities.shape
-        if windows.count != N:
-            raise ValueError(
-                f"the design has {N} windows, but the series has {windows.count}; build the design from these windows."
-            )
-        if rows not in (1, model.size):
-            raise ValueError(
-                f"the design has {rows} rows; it must have one row, or {model.size}, one per component of theta."
-            )
-        if rows > 1 and separate is False:
-            raise ValueError(f"the design has {rows} rows; to share windows between components, use pooled(design).")
-        if frozen is not None:
-            if separate or rows > 1:
-                raise ValueError(
-                    "with frozen statistics, windows are shared by all components: pass a design with one row and "
-                    "leave separate out."
-                )
-            check_frozen(frozen, model, windows)
+        check_parts(model, series, windows, design, separate, frozen)
         self.model = model
         self.series, self.windows, self.size, self.frozen = series, windows, int(size), frozen
         K, none = model.n_states, np.zeros((0, 0))
         self.left, self.right = frozen.messages if frozen else np.zeros((2, 0, K))
         self.statistics = frozen.statistics if frozen else none
         self.probabilities, row = unique_rows(design.probabilities)
-        self.cumulative = np.zeros((len(self.probabilities), N + 1))
-        np.cumsum(self.probabilities, axis=1, out=self.cumulative[:, 1:])
-        self.cumulative /= self.cumulative[:, -1:]
-        if (lost := np.argwhere(np.diff(self.cumulative, axis=1) <= 0)).size:
-            i, n = lost[0]
-            raise ValueError(
-                f"window {n} is too improbable to be drawn ({self.probabilities[i, n]:g} in row {i} of the design), "
-                "which biases the gradient; mix in a uniform share, such as eta=0.1."
-            )
+        self.cumulative = cumulative_probabilities(self.probabilities)
+        rows, N = design.probabilities.shape
         even = np.arange(-(-N // SPARSE)) / -(-N // SPARSE)
         self.guide = np.array([np.searchsorted(c[1:], even, side="right") for c in self.cumulative], dtype=np.int32)
         sets = model.size if separate or rows > 1 else 1
