@@ -142,7 +142,9 @@ def by_gibbs(job: Job, chains: int = 4) -> Sampled:
         more: list[Array] = []
         for start in here:
             more.append(
-                gibbs(rng, model, rows_in(series), start, steps, threads=threads, on_progress=partial(report, begun=more))
+                gibbs(
+                    rng, model, rows_in(series), start, steps, threads=threads, on_progress=partial(report, begun=more)
+                )
             )
         enough = min(len(one) for one in more)
         draws = np.concatenate([draws, [one[:enough] for one in more]], axis=1)
