@@ -16,7 +16,10 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "common": ("arrays", "checks", "progress", "writing"),
     "data": ("sources", "tables", "workers", "domains", "summaries", "series", "pieces", "transforms", "files"),
     "engine": ("dispatch", "lanes", "elementary", "special", "contracts", "automatic", "kernels"),
-    "model": ("priors", "stationary", "coordinates", "fixed", "target", "model", "simulation"),
+    "model": (
+        "priors", "parameters", "checks", "learnable", "named_priors", "stationary", "coordinates", "fixed", "target",
+        "model", "simulation",
+    ),
     "emissions": (),
     "exact": ("blocks", "block_sample", "statistics", "passes", "batched", "em"),
     "search": ("labels", "initial", "regimes", "selection", "mode", "long_series"),

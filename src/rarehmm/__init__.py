@@ -36,7 +36,9 @@ from rarehmm.exact.passes import (
     smooth,
 )
 from rarehmm.model.coordinates import AdditiveLogRatio, ExpandedMean
-from rarehmm.model.model import Model, Parameters, Priors, default_priors, no_priors, paper_priors
+from rarehmm.model.model import Model
+from rarehmm.model.named_priors import default_priors, no_priors, paper_priors
+from rarehmm.model.parameters import Parameters, Priors
 from rarehmm.model.priors import Dirichlet, Flat, Gamma, InverseGamma, Normal
 from rarehmm.model.simulation import simulate, simulate_file
 from rarehmm.model.stationary import stationary

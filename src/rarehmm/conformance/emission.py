@@ -32,8 +32,11 @@ from rarehmm.engine.contracts.family import (
 from rarehmm.engine.dispatch import provides
 from rarehmm.exact.em import climb
 from rarehmm.exact.passes import densities, expectations, log_posterior, prepared, smooth
+from rarehmm.model.checks import check_prior
 from rarehmm.model.coordinates import HUGE
-from rarehmm.model.model import Model, Priors, check_prior, default_priors, no_priors
+from rarehmm.model.model import Model
+from rarehmm.model.named_priors import default_priors, no_priors
+from rarehmm.model.parameters import Priors
 from rarehmm.model.priors import Normal
 from rarehmm.windows.gradients import window_gradients
 from rarehmm.windows.windows import Windows

@@ -16,7 +16,9 @@ from rarehmm.common.arrays import Array
 from rarehmm.exact.block_sample import Observations, objective_of, rows_in
 from rarehmm.exact.passes import Expectations, expectations, log_posterior
 from rarehmm.model.coordinates import SMALLEST, AdditiveLogRatio
-from rarehmm.model.model import Model, Parameters, check_learnable
+from rarehmm.model.learnable import check_learnable
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 from rarehmm.model.stationary import stationary, stationary_slope
 
 

@@ -37,7 +37,9 @@ from rarehmm.engine.lanes import LANES
 from rarehmm.exact import blocks
 from rarehmm.exact.block_sample import Observations, objective_of, rows_in
 from rarehmm.exact.statistics import n_statistics
-from rarehmm.model.model import Model, Parameters, check_labels
+from rarehmm.model.checks import check_labels
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 from rarehmm.model.stationary import stationary
 
 TOLERANCE = 1e-10  # relative, of messages at seams

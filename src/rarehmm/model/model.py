@@ -5,40 +5,24 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.data.series import Series
-from rarehmm.data.summaries import Summary
 from rarehmm.engine.contracts.family import Family, Prior, check_family, domains
 from rarehmm.engine.kernels.gradient import assembly, gradients_from_expectations, prior_gradient
+from rarehmm.model.checks import as_numbers, check_distribution, check_prior
 from rarehmm.model.coordinates import HUGE, AdditiveLogRatio, Coordinates
 from rarehmm.model.fixed import FixedValues, fixed_values
-from rarehmm.model.priors import Dirichlet, Flat, InverseGamma, Normal, Pinned, sampled_log_density
+from rarehmm.model.parameters import Parameters, Priors
+from rarehmm.model.priors import Flat, Pinned, sampled_log_density
 from rarehmm.model.stationary import check_transition, has_slope, stationary
 from rarehmm.model.target import Target
 
 LARGEST = 255  # states: Viterbi keeps its way back in bytes
-WIDEST = 1e60  # standard deviation of a series that can be learnt from: its square is far from HUGE
-DIGITS = 1e-11  # the same as a share of the largest value: slopes are told by differences of a ten-thousandth of it
-
-
-class Priors(NamedTuple):
-    """One prior for each parameter of the family, in its order, and one for the rows of the transition matrix."""
-
-    emission: tuple[Prior, ...]
-    transition: Dirichlet = Dirichlet(1.0)
-
-
-class Parameters(NamedTuple):
-    """A point in its own units: ``phi`` (K, P), ``transition`` (K, K), ``start`` (K,) the law of the first state."""
-
-    phi: Array
-    transition: Array
-    start: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,23 +193,23 @@ class Model:
         for i, name in enumerate(names):
             if name not in emission:
                 raise ValueError(f"{name!r} is missing; {self.name} needs {', '.join(names)}.")
-            values = _numbers(emission[name], name)
+            values = as_numbers(emission[name], name)
             if values.shape not in ((), (K,)):
                 raise ValueError(f"{name} has shape {values.shape}; one value for each of the {K} states is needed.")
             phi[:, i] = values
-        return self.natural(phi, _numbers(transition, "transition"))
+        return self.natural(phi, as_numbers(transition, "transition"))
 
     def natural(self, phi: npt.ArrayLike, transition: npt.ArrayLike) -> Parameters:
         """Checked parameters from ``phi`` (K, P) and ``transition`` (K, K); the start follows from the model.
 
         What the model knows takes the place of what is given.
         """
-        P = np.array(_numbers(transition, "transition"))
+        P = np.array(as_numbers(transition, "transition"))
         check_transition(P)
         if len(P) != self.n_states:
             raise ValueError(f"transition is {len(P)} x {len(P)} and the model has {self.n_states} states.")
         P = self.fixed_values.in_rows(P / P.sum(1, keepdims=True))
-        values = np.array(_numbers(phi, "phi"))
+        values = np.array(as_numbers(phi, "phi"))
         values = self.fixed_values.in_phi(values) if values.shape == self.fixed_values.phi.shape else values
         return self.check_parameters(Parameters(values, P, self._start(P)))
 
@@ -370,124 +354,3 @@ class Model:
         )
         gradients_from_expectations(target, phi, transition, self.spread(theta), *each, assembly(K, P), out)
         return out.reshape(*shape, -1)[..., self.free]
-
-
-# ---------------------------------------------------------------- priors by name
-def default_priors(family: Family, n_states: int, series: Series) -> Priors:
-    """Priors that scale with the data."""
-    check_learnable(family, n_states, series)
-    summaries = scaled_summaries(family, series)
-    return Priors(tuple(p.default(summaries) for p in family.parameters))
-
-
-def scaled_summaries(family: Family, series: Series) -> tuple[Summary, ...]:
-    """Summaries of the columns, with a scale for those that have none."""
-    return tuple(summary.scaled(domain) for summary, domain in zip(series.summaries, domains(family), strict=True))
-
-
-def check_learnable(family: Family, n_states: int, series: Series) -> None:
-    """The door of everything that learns from a series: enough observations, and not all the same."""
-    check_family(family)
-    if not isinstance(n_states, int | np.integer) or n_states < 1:
-        raise ValueError(f"n_states is {n_states!r}; it must be a whole number from 1.")
-    series.check(domains(family), type(family).__name__)
-    observed = len(series) - series.n_missing
-    if observed < n_states:
-        raise ValueError(f"y has {observed} observations and {n_states} states are asked for; use fewer states.")
-    if all(s.low >= s.high for s in series.summaries):
-        value = ", ".join(f"{s.low:g}" for s in series.summaries)
-        raise ValueError(
-            (f"all {observed} observed values of y are" if observed > 1 else "the only observed value of y is")
-            + f" {value}; a series that never changes has no regimes to find."
-        )
-    check_spreads(series)
-
-
-def check_spreads(series: Series) -> None:
-    """Refuse a series of which a column cannot be computed with."""
-    for i, column in enumerate(series.summaries):
-        check_spread(column, "y" if series.n_columns == 1 else f"y[:, {i}]")
-
-
-def check_spread(column: Summary, name: str) -> None:
-    """Refuse a column whose changes are too small or too large to be squared, or hidden in the last digits."""
-    spread, largest = math.sqrt(column.variance), max(abs(column.low), abs(column.high))
-    if column.low >= column.high:
-        return
-    if not 1 / WIDEST <= spread <= WIDEST:
-        raise ValueError(
-            f"{name} has a standard deviation of {spread:.3g}, with values from {column.low:.3g} to {column.high:.3g}; "
-            f"it must lie between {1 / WIDEST:g} and {WIDEST:g}. Rescale the series, or see to its outliers."
-        )
-    if spread < DIGITS * largest:
-        raise ValueError(
-            f"{name} has a standard deviation of {spread:.3g} and values up to {largest:.3g}: what changes is lost in "
-            "the last digits of its numbers. Take its level away first."
-        )
-
-
-def paper_priors(family: Family) -> Priors:
-    """The priors of the paper's section 4.1: N(0, 10^2) for means, IG(3, 10) for variances, Dirichlet(1, ..., 1).
-
-    Parameters of other kinds keep a fixed default; one whose default is scaled from the data has none here.
-    """
-    named: dict[str, Any] = {"mean": Normal(0.0, 100.0), "variance": InverseGamma(3.0, 10.0)}
-    named["scale2"] = named["variance"]
-    made = []
-    for p in family.parameters:
-        prior = named.get(p.name, p.prior)
-        if callable(prior):
-            raise ValueError(f"the paper has no prior for {p.name!r}; use default_priors, or give your own.")
-        made.append(prior)
-    return Priors(tuple(made))
-
-
-def no_priors(family: Family) -> Priors:
-    """Uniform in the sampled coordinates: modes are maxima of the likelihood."""
-    return Priors(tuple(Flat() for _ in family.parameters), Dirichlet(0.0))
-
-
-# ---------------------------------------------------------------- small doors
-def check_distribution(distribution: npt.ArrayLike, K: int) -> Array:
-    """A probability vector of K entries, or an error."""
-    values = _numbers(distribution, "start")
-    if values.shape != (K,):
-        raise ValueError(f"start has shape {values.shape}; it must have one probability for each of the {K} states.")
-    if not np.isfinite(values).all() or (values < 0).any() or abs(values.sum() - 1) > 1e-6:
-        raise ValueError(
-            f"start is {values.tolist()}, sum {values.sum():.6g}; probabilities must not be negative and sum to one."
-        )
-    return np.asarray(values / values.sum())
-
-
-def check_labels(labels: Any, T: int, K: int, name: str = "labels") -> IntArray:
-    """States as whole numbers in 0..K-1, one for each observation, or an error."""
-    x = np.asarray(labels)
-    if x.shape != (T,) or x.dtype.kind not in "iu":
-        raise ValueError(f"{name} has shape {x.shape} and dtype {x.dtype}; {T} whole numbers are needed.")
-    if x.min() < 0 or x.max() >= K:
-        bad = int(np.argmax((x < 0) | (x >= K)))
-        raise ValueError(f"{name}[{bad}] is {x[bad]}; states must lie in 0..{K - 1}.")
-    return x.astype(np.int64)
-
-
-def check_prior(prior: Prior, name: str) -> None:
-    """Refuse a prior whose settings give no density."""
-    if not all(hasattr(prior, attribute) for attribute in ("log_density", "slope", "terms")):
-        raise TypeError(f"the prior of {name!r} is {prior!r}; use Normal, InverseGamma, Gamma or Flat.")
-    settings: dict[str, float] = getattr(prior, "_asdict", dict)()
-    try:
-        value = float(prior.log_density(np.ones(1))[0])
-    except (ValueError, ZeroDivisionError, OverflowError, TypeError):
-        value = math.nan
-    if not math.isfinite(value) or any(v <= 0 for k, v in settings.items() if k != "mean"):
-        raise ValueError(f"the prior of {name!r} is {prior}; variances, shapes, scales and rates must be positive.")
-
-
-def _numbers(values: npt.ArrayLike, name: str) -> Array:
-    try:
-        if np.iscomplexobj(values):
-            raise TypeError
-        return np.asarray(values, dtype=float)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} is {values!r}; numbers are needed.") from None

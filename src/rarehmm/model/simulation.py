@@ -12,7 +12,8 @@ from rarehmm.common.writing import written_npy
 from rarehmm.data.summaries import LARGEST
 from rarehmm.engine.contracts.family import columns
 from rarehmm.engine.kernels.sequential import draw_path
-from rarehmm.model.model import Model, Parameters
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 
 STRETCH = 1 << 20  # observations drawn together
 

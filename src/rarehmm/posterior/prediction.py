@@ -15,7 +15,8 @@ from rarehmm.data.series import Series
 from rarehmm.data.summaries import LARGEST
 from rarehmm.engine.contracts.family import Family, columns, constant, domains, log_density, prepare, there
 from rarehmm.exact.passes import filter_states, log_likelihood, smooth
-from rarehmm.model.model import Model, Parameters
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 from rarehmm.model.simulation import simulate
 from rarehmm.model.stationary import stationary
 from rarehmm.posterior.posterior import Draws

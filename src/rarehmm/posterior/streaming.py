@@ -19,7 +19,8 @@ from rarehmm.common.writing import whole_folder, written_npy
 from rarehmm.data.series import STRETCH, Series
 from rarehmm.data.sources.checks import library
 from rarehmm.exact.passes import densities, filter_states, prepared, smooth
-from rarehmm.model.model import Model, Parameters
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 
 ROWS = 1 << 20  # of a stretch; fewer where there are more than four states
 HALO = 4096  # rows that are tried first

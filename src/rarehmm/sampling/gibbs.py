@@ -12,7 +12,8 @@ from rarehmm.engine.contracts.family import prepare, statistics, there
 from rarehmm.engine.kernels.sequential import draw_path_back
 from rarehmm.exact.em import rows
 from rarehmm.exact.passes import begins, filter_states
-from rarehmm.model.model import Model, Parameters
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 from rarehmm.model.priors import Flat
 from rarehmm.model.stationary import stationary
 from rarehmm.sampling.starts import checked_start

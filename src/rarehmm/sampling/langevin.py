@@ -9,7 +9,8 @@ from rarehmm.common.arrays import Array
 from rarehmm.data.series import Series
 from rarehmm.engine.contracts.sampler import DivergedError, Divergence, check_sampler, first_memory, noise_rows, step
 from rarehmm.exact.passes import log_posterior
-from rarehmm.model.model import Model, Parameters
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 from rarehmm.sampling.starts import checked_start
 
 OnStep = Callable[[int], None]

@@ -22,7 +22,8 @@ from rarehmm.common.arrays import Array
 from rarehmm.common.progress import OnProgress, silent
 from rarehmm.data.series import Series, in_memory
 from rarehmm.exact.batched import BatchedLogPosterior
-from rarehmm.model.model import Model, Parameters
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 from rarehmm.sampling.diagnostics import (
     Check,
     check_block_sample,

@@ -4,7 +4,9 @@ import numpy as np
 
 from rarehmm.common.checks import check_generator, check_whole
 from rarehmm.data.series import Series
-from rarehmm.model.model import Model, Parameters, check_learnable
+from rarehmm.model.learnable import check_learnable
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 
 
 def checked_start(rng: np.random.Generator, model: Model, series: Series, start: Parameters, steps: int) -> Parameters:

@@ -28,7 +28,8 @@ from rarehmm.exact.blocks import Chunk, evenly, over
 from rarehmm.exact.em import Climb, em_steps, gradient_steps, has_m_step
 from rarehmm.exact.passes import decode, expectations, log_likelihood, predictive_log_density
 from rarehmm.model.coordinates import AdditiveLogRatio
-from rarehmm.model.model import Model, Parameters
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 from rarehmm.search.labels import all_rows, carried, clusters, estimated, from_labels, kmeans_labels
 
 SHARES = (3e-2, 3e-3, 3e-4, 5e-5)  # of the observations, the most surprising ones, that may be a rare state

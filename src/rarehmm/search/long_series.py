@@ -28,7 +28,8 @@ from rarehmm.exact.blocks import SMALLEST
 from rarehmm.exact.em import Climb, bounded
 from rarehmm.exact.passes import Expectations, Pass, expectations, log_likelihood, log_posterior
 from rarehmm.exact.statistics import kept_of
-from rarehmm.model.model import Model, Parameters
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 from rarehmm.model.stationary import stationary
 from rarehmm.search.initial import climbed, find_states
 from rarehmm.search.mode import Mode, find_mode, in_order, is_other, metric, negative_hessian, newton

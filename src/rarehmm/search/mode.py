@@ -17,7 +17,9 @@ from rarehmm.common.progress import OnProgress, silent
 from rarehmm.exact.block_sample import Observations, rows_in
 from rarehmm.exact.em import Climb, bounded, climb, descend, has_m_step, rows
 from rarehmm.exact.passes import log_posterior
-from rarehmm.model.model import Model, Parameters, scaled_summaries
+from rarehmm.model.model import Model
+from rarehmm.model.named_priors import scaled_summaries
+from rarehmm.model.parameters import Parameters
 from rarehmm.model.priors import Normal, location
 from rarehmm.search.initial import find_states
 

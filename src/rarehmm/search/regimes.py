@@ -17,7 +17,9 @@ from rarehmm.exact.block_sample import Observations, rows_in
 from rarehmm.exact.em import rows
 from rarehmm.exact.passes import expectations, log_likelihood, smooth
 from rarehmm.model.coordinates import AdditiveLogRatio
-from rarehmm.model.model import Model, Parameters, default_priors
+from rarehmm.model.model import Model
+from rarehmm.model.named_priors import default_priors
+from rarehmm.model.parameters import Parameters
 from rarehmm.model.stationary import stationary
 from rarehmm.search.initial import SAMPLE, climbed, most_surprising
 

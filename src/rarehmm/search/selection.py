@@ -20,7 +20,10 @@ from rarehmm.emissions.gaussian import Gaussian
 from rarehmm.emissions.multivariate_gaussian import MultivariateGaussian
 from rarehmm.engine.contracts.family import Family, there
 from rarehmm.exact.passes import log_likelihood, predictive_log_density
-from rarehmm.model.model import Model, Parameters, check_learnable, default_priors
+from rarehmm.model.learnable import check_learnable
+from rarehmm.model.model import Model
+from rarehmm.model.named_priors import default_priors
+from rarehmm.model.parameters import Parameters
 from rarehmm.search.initial import LONG, climbed, find_states, largest
 from rarehmm.search.regimes import Regime, judge_states
 

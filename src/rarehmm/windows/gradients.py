@@ -17,7 +17,8 @@ from rarehmm.exact import blocks
 from rarehmm.exact.block_sample import Observations, objective_of, rows_in
 from rarehmm.exact.passes import filter_states, prepared, smooth
 from rarehmm.exact.statistics import kept_of, n_statistics
-from rarehmm.model.model import Model, Parameters
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 from rarehmm.model.stationary import stationary
 from rarehmm.windows.windows import Windows
 

@@ -14,7 +14,7 @@ from rarehmm.engine.contracts.family import columns
 from rarehmm.engine.dispatch import cached_files
 from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.exact.passes import Pass
-from rarehmm.model.model import Priors
+from rarehmm.model.parameters import Priors
 from rarehmm.samplers.baoab import Baoab
 from rarehmm.sampling.gibbs import draw_states
 from rarehmm.windows.gradients import window_sums
