@@ -276,7 +276,7 @@ def test_two_rare_states_of_the_paper_are_not_doubtful():
         [[0.999, 0.0005, 0.0005], [0.1, 0.9, 0], [0.1, 0, 0.9]], mean=[0, -20, 20], variance=1
     )
     y, _ = rh.simulate(np.random.default_rng(0), model, parameters, 3000)
-    assert not passes.Pass(model, parameters, rh.Series(y), None, False).doubtful()
+    assert not passes.Pass(model, parameters, rh.Series(y), None, False).underflow_matters()
     assert_close_to_oracle(model, parameters, y)
 
 

@@ -24,10 +24,10 @@ from rarehmm.engine.contracts.family import (
     constant,
     domains,
     log_density,
+    observed_rows,
     prepare,
     score,
     statistics,
-    there,
 )
 from rarehmm.engine.dispatch import provides
 from rarehmm.exact.em import climb
@@ -218,7 +218,7 @@ def kernels_are_numpy(case: Case) -> None:
     y[3], y[5, 0], y[6, -1] = np.nan, np.nan, np.nan
     model = case.model()
     parameters = model.natural(case.phi, EVEN)
-    point, seen, series = prepared(model, parameters), there(case.family, y), Series(y)
+    point, seen, series = prepared(model, parameters), observed_rows(case.family, y), Series(y)
     x, found = case.argument(y), densities(model, point, y)
     for k in range(2):
         expected = np.where(seen, log_density(case.family, x, prepare(case.family, point.phi[k])), 0.0)

@@ -19,11 +19,19 @@ from rarehmm.engine.kernels.batched import Batch, advance, batch, gradients
 from rarehmm.engine.kernels.messages import Point
 from rarehmm.engine.lanes import LANES
 from rarehmm.exact.block_sample import Observations, objective_of, rows_in
-from rarehmm.exact.passes import CAREFUL, Pass, begins, constant_total, log_posterior, log_posterior_value, rows_of
+from rarehmm.exact.passes import (
+    CAREFUL,
+    Pass,
+    constant_total,
+    log_posterior,
+    log_posterior_value,
+    row_ranges,
+    sequence_starts,
+)
 from rarehmm.exact.statistics import n_summed
 from rarehmm.model.model import Model
 
-ROOM = 1 << 25  # bytes of messages that the way back may keep for sixteen points
+MESSAGE_BYTES = 1 << 25  # bytes of messages that the way back may keep for sixteen points
 
 
 class BatchedLogPosterior:
@@ -35,9 +43,9 @@ class BatchedLogPosterior:
         self.model, self.series, self.rows = model, series, rows_in(series)
         self.threads = threads or available_threads()
         self.is_exact = objective_of(series).is_exact
-        self.short = self.is_exact and 2 * (len(series) + 1) * model.n_states * 8 * LANES <= ROOM
-        self.doubtful: bool | None = None  # whether transitions that never happen leave hardly any way
-        self.rooms: dict[tuple[int, int], tuple[Point, Batch]] = {}  # one for each thread, forwards and back
+        self.short = self.is_exact and 2 * (len(series) + 1) * model.n_states * 8 * LANES <= MESSAGE_BYTES
+        self.underflow_matters: bool | None = None  # whether transitions that never happen leave hardly any way
+        self.workspaces: dict[tuple[int, int], tuple[Point, Batch]] = {}  # one for each thread, forwards and back
 
     def values(self, theta: Array) -> Array:
         """Log posteriors (n,); minus infinity out of bounds."""
@@ -72,11 +80,11 @@ class BatchedLogPosterior:
         """Which of the points have transitions so improbable that lanes may lose what matters.  Transitions that never
         happen are looked at once: what they do to the data is much the same at all points."""
         out, allowed = np.zeros(len(theta), dtype=bool), self.model.fixed_values.allowed
-        if inside.any() and not allowed.all() and self.doubtful is None:
+        if inside.any() and not allowed.all() and self.underflow_matters is None:
             parameters = self.model.unpack(theta[np.argmax(inside)])
-            self.doubtful = Pass(self.model, parameters, self.series, self.threads, True).doubtful()
+            self.underflow_matters = Pass(self.model, parameters, self.series, self.threads, True).underflow_matters()
         smallest = np.where(allowed, self.model.unpack_all(theta[inside])[1], 1.0).min((1, 2))
-        out[inside] = (smallest < CAREFUL) | bool(self.doubtful)
+        out[inside] = (smallest < CAREFUL) | bool(self.underflow_matters)
         return out
 
     def _together(self, theta: Array, back: bool) -> tuple[Array, Array]:
@@ -108,10 +116,10 @@ class BatchedLogPosterior:
     def _batch(self, theta: Array, thread: int, values: Array, slopes: Array | None) -> None:
         """Log likelihoods of at most LANES points and, if wanted, gradients of their log posteriors, by one thread."""
         family, target, back = self.model.family, self.model.target, slopes is not None
-        theta = self.model.spread(theta)
-        point, group = self._room(thread, len(self.series) if back else 1)
+        theta = self.model.with_fixed(theta)
+        point, group = self._workspace(thread, len(self.series) if back else 1)
         with explained(self.model.name):
-            for low, high in [(0, len(self.series))] if back else rows_of(self.rows):
+            for low, high in [(0, len(self.series))] if back else row_ranges(self.rows):
                 y, fresh = self._rows(low, high)
                 advance(family, target, theta, point, y, fresh, group, low == 0, back)
             values[:] = group.total[0, : len(theta)]
@@ -120,15 +128,15 @@ class BatchedLogPosterior:
                 gradients(family, target, theta, point, y, fresh, group, every)
                 slopes[:] = every[:, self.model.free]
 
-    def _room(self, thread: int, n: int) -> tuple[Point, Batch]:
-        if (thread, n) not in self.rooms:
+    def _workspace(self, thread: int, n: int) -> tuple[Point, Batch]:
+        if (thread, n) not in self.workspaces:
             point = empty_point(self.model)
-            self.rooms[thread, n] = point, batch(point, self.series.n_columns, n, n_summed(self.model.family))
-        return self.rooms[thread, n]
+            self.workspaces[thread, n] = point, batch(point, self.series.n_columns, n, n_summed(self.model.family))
+        return self.workspaces[thread, n]
 
     def _rows(self, low: int, high: int) -> tuple[Array, BoolArray]:
         """Rows of the series, and which of them, and the one after, begin a sequence."""
-        fresh = np.append(begins(self.rows, low, high), False)
+        fresh = np.append(sequence_starts(self.rows, low, high), False)
         fresh[-1] = high in self.rows.bounds
         return self.rows.read(low, high), fresh
 

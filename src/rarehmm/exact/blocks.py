@@ -93,20 +93,22 @@ def chunks(blocks: Blocks, halo: int, T: int) -> list[Chunk]:
     return out
 
 
-def evenly(series: Series, size: int) -> list[Chunk]:
+def even_chunks(series: Series, size: int) -> list[Chunk]:
     """A series in stretches of ``size`` rows, the last one shorter."""
     bounds = [*range(0, len(series), size), len(series)]
     return [Chunk(0, 0, slice(0), low, high) for low, high in pairwise(bounds)]
 
 
-def over(
+def map_chunks(
     series: Series,
     parts: list[Chunk],
     work: Callable[..., Any],
     threads: int | None = None,
-    give: Callable[[Chunk], tuple[Any, ...]] = lambda chunk: (chunk,),
+    arguments: Callable[[Chunk], tuple[Any, ...]] = lambda chunk: (chunk,),
     run_locally: bool = False,
 ) -> list[Any]:
-    """``work(rows, *give(chunk))`` for each chunk, by default ``work(rows, chunk)``, with the rows of the series that
-    it needs; results in order of chunks."""
-    return series.over(work, [Item(part.first, part.last, give(part)) for part in parts], threads, run_locally)
+    """Call ``work(rows, *arguments(chunk))`` for each chunk, with the rows of the series that it needs.
+
+    By default that is ``work(rows, chunk)``.  Returns the results in order of chunks.
+    """
+    return series.over(work, [Item(part.first, part.last, arguments(part)) for part in parts], threads, run_locally)

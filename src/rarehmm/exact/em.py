@@ -42,7 +42,7 @@ def m_step(model: Model, parameters: Parameters, found: Expectations) -> Paramet
     phi = family.maximise(parameters.phi, found.counts, found.statistics, model.pinned_priors)
     transition = best_transition(model, parameters.transition, found.pairs, found.first)
     distribution = stationary(transition) if model.start is None else model.start
-    return Parameters(model.fixed_values.in_phi(phi), transition, distribution)
+    return Parameters(model.fixed_values.fill_phi(phi), transition, distribution)
 
 
 def best_transition(model: Model, old: Array, pairs: Array, first: Array) -> Array:
@@ -57,7 +57,7 @@ def best_transition(model: Model, old: Array, pairs: Array, first: Array) -> Arr
     allowed = model.fixed_values.allowed
     counts = pairs + np.where(allowed, model.priors.transition.concentration, 0.0)
     sums = counts.sum(1, keepdims=True)
-    ratio = model.fixed_values.in_rows(rows(np.where(sums > 0, counts, old)))
+    ratio = model.fixed_values.fill_transition(normalised_rows(np.where(sums > 0, counts, old)))
     if model.start is not None or model.n_states == 1:
         return ratio
     here = ratio
@@ -65,19 +65,19 @@ def best_transition(model: Model, old: Array, pairs: Array, first: Array) -> Arr
         pulled = counts + stationary_slope(here, first)
         if (pulled <= 0)[allowed].any():
             break
-        before, here = here, model.fixed_values.in_rows(rows(pulled))
+        before, here = here, model.fixed_values.fill_transition(normalised_rows(pulled))
         if np.abs(here - before).max() < 1e-12:
             return here
-    return by_quasi_newton(model, ratio, counts, first)
+    return transition_by_lbfgs(model, ratio, counts, first)
 
 
-def rows(counts: Array) -> Array:
+def normalised_rows(counts: Array) -> Array:
     """Rows that sum to one; no entry is smaller than SMALLEST."""
     out = np.maximum(counts, SMALLEST)
     return np.asarray(out / out.sum(1, keepdims=True))
 
 
-def by_quasi_newton(model: Model, begin: Array, counts: Array, first: Array) -> Array:
+def transition_by_lbfgs(model: Model, begin: Array, counts: Array, first: Array) -> Array:
     """The maximum of ``best_transition`` by L-BFGS in log ratios, from ``begin`` (K, K)."""
     model = model.with_reference(begin)
     n_emission = model.fixed_values.phi.size
@@ -93,7 +93,7 @@ def by_quasi_newton(model: Model, begin: Array, counts: Array, first: Array) -> 
 
     here = model.coordinates.pack(np.maximum(begin, SMALLEST))[model.free[rows_free] - n_emission]
     theta[rows_free] = descend(objective, here, 20).x
-    return model.fixed_values.in_rows(rows(model.unpack_all(theta)[1]))
+    return model.fixed_values.fill_transition(normalised_rows(model.unpack_all(theta)[1]))
 
 
 def climb(
@@ -137,7 +137,7 @@ def em_steps(
     here, best, trace = start, start, []
     for step in range(steps):
         found = expectations(model, here, series, with_statistics=True, threads=threads)
-        trace.append(found.log_likelihood + model.log_prior(model.pack(bounded(here))))
+        trace.append(found.log_likelihood + model.log_prior(model.pack(with_positive_transitions(here))))
         if on_progress is not None:
             on_progress(step, trace[-1])
         gain = trace[-1] - trace[-2] if step > 0 else np.inf
@@ -178,7 +178,7 @@ def gradient_steps(
         trace.append(value)
         return -value, -slope
 
-    found = descend(down, model.pack(bounded(start)), 10 + 3 * steps)
+    found = descend(down, model.pack(with_positive_transitions(start)), 10 + 3 * steps)
     best = model.unpack(found.x) if np.isfinite(found.fun) else start
     return Climb(best, -float(found.fun), np.maximum.accumulate(trace), bool(found.success))
 
@@ -213,6 +213,6 @@ def descend(
     return minimize(everywhere, begin, jac=True, method="L-BFGS-B", options={"maxiter": steps}, callback=after)
 
 
-def bounded(parameters: Parameters) -> Parameters:
+def with_positive_transitions(parameters: Parameters) -> Parameters:
     """The same with transitions away from zero, for their logarithms."""
-    return parameters._replace(transition=rows(parameters.transition))
+    return parameters._replace(transition=normalised_rows(parameters.transition))

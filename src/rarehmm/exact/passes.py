@@ -18,19 +18,19 @@ import numpy.typing as npt
 from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.common.checks import check_threads
 from rarehmm.data.series import Series
-from rarehmm.engine.contracts.family import Family, columns, constant, prepare, score, statistics, there
+from rarehmm.engine.contracts.family import Family, columns, constant, observed_rows, prepare, score, statistics
 from rarehmm.engine.dispatch import explained
 from rarehmm.engine.kernels.full_pass import Layout, Seams, Task, sweep
 from rarehmm.engine.kernels.messages import Group, Point, group, split_sums, zeros
 from rarehmm.engine.kernels.sequential import (
-    doubtful,
     log_backward,
     log_densities,
     log_forward,
+    repair_backward,
+    repair_forward,
     scratch,
-    settle,
-    settle_back,
     trace,
+    underflow_matters,
     viterbi,
 )
 from rarehmm.engine.lanes import LANES
@@ -44,7 +44,7 @@ from rarehmm.model.stationary import stationary
 
 TOLERANCE = 1e-10  # relative, of messages at seams
 EVERY = 4  # steps between normalisations
-ROOM = 1 << 20  # bytes of messages that a group of lanes may fill: half of a usual second-level cache
+CACHE_BYTES = 1 << 20  # bytes of messages that a group of lanes may fill: half of a usual second-level cache
 CAREFUL = 1e-60  # transitions more probable than this swamp what is cut off at e^-300
 
 
@@ -140,9 +140,9 @@ def decode(model: Model, parameters: Parameters, series: Series) -> tuple[IntArr
         log_transition, log_start = np.log(parameters.transition), np.log(parameters.start)
     back = np.empty((T, K), dtype=np.uint8)
     best = np.zeros(K)
-    for low, high in rows_of(series):
+    for low, high in row_ranges(series):
         logp = densities(model, point, series.read(low, high))
-        viterbi(logp, log_transition, log_start, begins(series, low, high), best, back[low:high])
+        viterbi(logp, log_transition, log_start, sequence_starts(series, low, high), best, back[low:high])
     path = np.empty(T, dtype=np.int64)
     trace(back, int(np.argmax(best)), path)
     return path, joint_log_density(model, parameters, series, path)
@@ -156,9 +156,9 @@ def joint_log_density(model: Model, parameters: Parameters, series: Series, path
     with np.errstate(divide="ignore"):
         log_transition, log_start = np.log(parameters.transition), np.log(parameters.start)
     total = constant_total(model, series)
-    for low, high in rows_of(series):
+    for low, high in row_ranges(series):
         logp = densities(model, point, series.read(low, high))
-        fresh, here = begins(series, low, high), x[low:high]
+        fresh, here = sequence_starts(series, low, high), x[low:high]
         before = x[np.maximum(np.arange(low, high) - 1, 0)]
         total += float(logp[np.arange(high - low), here].sum())
         total += float(np.where(fresh, log_start[here], log_transition[before, here]).sum())
@@ -181,7 +181,7 @@ def densities(model: Model, point: Point, y: Array) -> Array:
     return out
 
 
-def rows_of(series: Series) -> list[tuple[int, int]]:
+def row_ranges(series: Series) -> list[tuple[int, int]]:
     """Stretches of rows that are worked on one after the other."""
     return [(low, min(len(series), low + blocks.CHUNK)) for low in range(0, len(series), blocks.CHUNK)]
 
@@ -190,7 +190,7 @@ def add_expected(
     family: Family, point: Point, y: Array, gamma: Array, scores: Array, counts: Array, parts: Array
 ) -> None:
     """Add expected scores (K, P), counts (K,) and statistics (K, Q) of rows y with probabilities gamma (n, K)."""
-    seen = there(family, y)
+    seen = observed_rows(family, y)
     value = y[seen, 0] if columns(family) == 1 else tuple(y[seen].T)
     counts += gamma[seen].sum(0)
     for k, c in enumerate(point.c):
@@ -199,7 +199,7 @@ def add_expected(
                 total[k, i] += gamma[seen, k] @ np.broadcast_to(part, seen.sum())
 
 
-def begins(series: Series, low: int, high: int) -> BoolArray:
+def sequence_starts(series: Series, low: int, high: int) -> BoolArray:
     """Which of the rows [low, high) begin a sequence."""
     out = np.zeros(high - low, dtype=bool)
     first = series.bounds[:-1]
@@ -234,26 +234,26 @@ def add_constants(model: Model, series: Series, predictive: Array) -> None:
             predictive[first : first + len(y)] += constant(model.family, y)
 
 
-def apart(u: Array, v: Array, tolerance: float) -> BoolArray:
+def messages_differ(u: Array, v: Array, tolerance: float) -> BoolArray:
     """Which rows of two sets of messages (n, K) differ in direction, by the relative difference of their entries."""
     u, v = u / u.sum(1, keepdims=True), v / v.sum(1, keepdims=True)
     return np.asarray((np.abs(u - v) > tolerance * np.maximum(u, v)).any(1))
 
 
-class _Room(threading.local):
+class _Workspace(threading.local):
     """What a thread keeps from one pass to the next: fresh memory would have to be fetched page by page."""
 
     group: Group | None = None
 
 
-_room = _Room()
+_workspace = _Workspace()
 
 
-def working_room(n: int, D: int, K: int) -> Group:
+def workspace(n: int, D: int, K: int) -> Group:
     """A group of at least n steps, for this thread alone."""
-    kept = _room.group
+    kept = _workspace.group
     if kept is None or len(kept.y) < n or kept.y.shape[1] != D or kept.p.shape[1] != K:
-        kept = _room.group = group(n, D, K)
+        kept = _workspace.group = group(n, D, K)
     return kept
 
 
@@ -284,21 +284,21 @@ class Pass:
         steps_matter = (len(self.probabilities) > 0 and not back) or len(self.predictive) > 0
         self.task = Task(0, 1 if steps_matter else EVERY, back, with_statistics)
         self.sizes, self.each = (K, P, n_statistics(model.family)), each
-        self.largest = ROOM // (2 * K * 8 * LANES)  # observations of a block, if halos are shorter
+        self.largest = CACHE_BYTES // (2 * K * 8 * LANES)  # observations of a block, if halos are shorter
         self.distribution = self.point.start if model.start is None else stationary(self.point.transition)
 
     def run(self) -> Expectations:
         """All blocks, until the seams agree; in logarithms where nothing else is safe."""
         if self.point.transition.min() < CAREFUL:
             self.task = self.task._replace(every=1)
-            if self.doubtful():
-                return self.in_logs()
+            if self.underflow_matters():
+                return self.in_log_space()
         results = None if self.sequential else self.with_halo()
         if results is None:
-            self.settle()
-            results = self.over(self.parts, self.threads)
-            if self.mark(len(self.blocks.first), 100 * TOLERANCE) > 0:
-                return self.in_logs()
+            self.repair_seams()
+            results = self.run_chunks(self.parts, self.threads)
+            if self.mark_seams(len(self.blocks.first), 100 * TOLERANCE) > 0:
+                return self.in_log_space()
         if len(self.predictive) > 0:
             add_constants(self.model, self.series, self.predictive)
         values, sums, of_blocks = zip(*results, strict=True)
@@ -310,17 +310,19 @@ class Pass:
         return Expectations(log_likelihood, scores, counts, parts, pairs * self.point.transition, first)
 
     # ------------------------------------------------------------ forbidden transitions
-    def doubtful(self) -> bool:
+    def underflow_matters(self) -> bool:
         """Whether some transition is so improbable that masses below e^-300 decide what is right."""
         K = self.sizes[0]
         a, marked = np.ones(K), np.zeros(K, dtype=bool)
-        stretches = rows_of(self.series)
-        return any(doubtful(self.logp(*r), self.point, begins(self.series, *r), a, marked) for r in stretches)
+        stretches = row_ranges(self.series)
+        return any(
+            underflow_matters(self.logp(*r), self.point, sequence_starts(self.series, *r), a, marked) for r in stretches
+        )
 
     def logp(self, low: int, high: int) -> Array:
         return densities(self.model, self.point, self.series.read(low, high))
 
-    def in_logs(self) -> Expectations:
+    def in_log_space(self) -> Expectations:
         """The same answers in logarithms, step by step: slower by far, and right for any transition matrix."""
         if not self.objective.is_exact or self.each is not None:
             raise ValueError(
@@ -331,16 +333,20 @@ class Pass:
         with np.errstate(divide="ignore"):
             log_transition, log_start = np.log(self.point.transition), np.log(self.point.start)
         filtered, predictive, top, before = np.empty((T, K)), np.empty(T), np.empty(T), np.zeros(K)
-        for low, high in rows_of(self.series):
-            fresh, rows, logp = begins(self.series, low, high), slice(low, high), self.logp(low, high)
+        for low, high in row_ranges(self.series):
+            fresh, rows, logp = sequence_starts(self.series, low, high), slice(low, high), self.logp(low, high)
             top[rows] = logp.max(1)
             logp -= top[rows, None]
             log_forward(logp, log_transition, log_start, fresh, before, filtered[rows], predictive[rows])
         sums = split_sums(np.zeros(K * (P + Q + K + 2)), K, P, Q)
         scores, counts, parts, pairs, first = sums
         message = np.zeros(K)
-        for low, high in reversed(rows_of(self.series)) if self.back else ():
-            fresh, rows, before = begins(self.series, low, high), slice(low, high), filtered[max(low - 1, 0)].copy()
+        for low, high in reversed(row_ranges(self.series)) if self.back else ():
+            fresh, rows, before = (
+                sequence_starts(self.series, low, high),
+                slice(low, high),
+                filtered[max(low - 1, 0)].copy(),
+            )
             logp = self.logp(low, high) - top[rows, None]
             log_backward(logp, log_transition, fresh, filtered[rows], predictive[rows], before, message, pairs)
             first += filtered[rows][fresh].sum(0)
@@ -372,16 +378,16 @@ class Pass:
         Halos are tried on the first chunk.  Blocks of a sample have no neighbours to agree with.
         """
         for _ in self.plans():
-            first = self.over(self.parts[:1], 1)
+            first = self.run_chunks(self.parts[:1], 1)
             count = self.parts[0].high
-            if not self.objective.is_exact or self.mark(count, TOLERANCE) <= 0.02 * count:
+            if not self.objective.is_exact or self.mark_seams(count, TOLERANCE) <= 0.02 * count:
                 break
-        results = first + self.over(self.parts[1:], self.threads)
-        if not self.objective.is_exact or self.mark(len(self.blocks.first), TOLERANCE) == 0:
+        results = first + self.run_chunks(self.parts[1:], self.threads)
+        if not self.objective.is_exact or self.mark_seams(len(self.blocks.first), TOLERANCE) == 0:
             return results
         return None
 
-    def mark(self, count: int, tolerance: float) -> int:
+    def mark_seams(self, count: int, tolerance: float) -> int:
         """Mark the blocks, of the first ``count``, whose halos did not reach the message of their neighbour.
 
         Of the filter it is the prediction that counts: a state without mass still receives some from the others.
@@ -389,12 +395,12 @@ class Pass:
         self.marks, self.marks_back = np.zeros((2, len(self.blocks.first)), dtype=bool)
         left, right, end, begin = (m[:count] for m in self.seams)
         joined, P = np.nonzero(~self.blocks.fresh[1:count])[0], self.point.transition
-        self.marks[joined + 1] = apart(left[joined + 1] @ P, end[joined] @ P, tolerance)
+        self.marks[joined + 1] = messages_differ(left[joined + 1] @ P, end[joined] @ P, tolerance)
         if self.back:
-            self.marks_back[joined] = apart(right[joined], begin[joined + 1], tolerance)
+            self.marks_back[joined] = messages_differ(right[joined], begin[joined + 1], tolerance)
         return int(self.marks.sum() + self.marks_back.sum())
 
-    def settle(self) -> None:
+    def repair_seams(self) -> None:
         """Carry messages through the marked blocks one after the other; then no halo is needed any more."""
         if self.sequential:
             *_, _ = self.plans()  # the longest halo
@@ -404,18 +410,18 @@ class Pass:
         self.task = self.task._replace(halo=0)
         self.parts = blocks.chunks(self.blocks, 0, len(self.series))
         for chunk in self.parts:
-            if (rows := self.rows(chunk, self.marks)) is not None:
-                settle(rows[0], self.point, fresh, *rows[1:], TOLERANCE, end, self.marks)
+            if (rows := self.marked_densities(chunk, self.marks)) is not None:
+                repair_forward(rows[0], self.point, fresh, *rows[1:], TOLERANCE, end, self.marks)
         left[1:] = end[:-1]
         if self.back:
             self.marks_back |= self.marks  # other states may be in reach now
             for chunk in reversed(self.parts):
-                if (rows := self.rows(chunk, self.marks_back)) is not None:
-                    settle_back(rows[0], self.point, fresh, *rows[1:], TOLERANCE, left, begin, self.marks_back)
+                if (rows := self.marked_densities(chunk, self.marks_back)) is not None:
+                    repair_backward(rows[0], self.point, fresh, *rows[1:], TOLERANCE, left, begin, self.marks_back)
             right[:-1] = np.where(fresh[1:, None], 1.0, begin[1:])
             right[-1] = 1.0
 
-    def rows(self, chunk: blocks.Chunk, marks: BoolArray) -> tuple[Array, IntArray, IntArray, int] | None:
+    def marked_densities(self, chunk: blocks.Chunk, marks: BoolArray) -> tuple[Array, IntArray, IntArray, int] | None:
         """Densities of a chunk with the places of its blocks in them, in order of time; None if none is marked."""
         members = slice(chunk.low, chunk.high)
         if not marks[members].any():
@@ -424,18 +430,18 @@ class Pass:
         return self.logp(chunk.first, chunk.last), rows, self.blocks.length[members], chunk.low
 
     # ------------------------------------------------------------ chunks
-    def over(self, parts: list[blocks.Chunk], threads: int | None) -> list[Any]:
+    def run_chunks(self, parts: list[blocks.Chunk], threads: int | None) -> list[Any]:
         """The kernel over chunks: log likelihoods, sums, what ``each`` makes of blocks; messages go to the seams."""
         longest = int(self.blocks.length.max()) + 2 * self.task.halo
         work = Sweep(self.model.family, self.model.name, self.point, self.task, self.sizes, longest, self.each)
 
-        def give(chunk: blocks.Chunk) -> tuple[Any, ...]:
+        def arguments(chunk: blocks.Chunk) -> tuple[Any, ...]:
             rows = slice(chunk.first, chunk.last)
             local = np.ascontiguousarray(self.messages[:, chunk.blocks])
             return Layout(*self.blocks.within(chunk)), local, self.probabilities[rows], self.predictive[rows]
 
         fills = len(self.probabilities) + len(self.predictive) > 0
-        found: list[Any] = blocks.over(self.series, parts, work, threads, give, run_locally=fills)
+        found: list[Any] = blocks.map_chunks(self.series, parts, work, threads, arguments, run_locally=fills)
         for chunk, (_, _, _, local) in zip(parts, found, strict=True):
             self.messages[:, chunk.blocks] = local
         return [(value, sums, each) for value, sums, each, _ in found]
@@ -460,7 +466,7 @@ class Sweep:
         self, y: Array, layout: Layout, messages: Array, probabilities: Array, predictive: Array
     ) -> tuple[float, Array, Array | None, Array]:
         """Log likelihood, sums over lanes, what is wanted of each block, and the messages at their ends."""
-        n, room = len(layout.first), working_room(self.longest, y.shape[1], self.sizes[0])
+        n, work = len(layout.first), workspace(self.longest, y.shape[1], self.sizes[0])
         value, total, of_blocks, step = 0.0, np.zeros(1), [], n if self.each is None else LANES
         for low in range(0, n, step):
             mine = slice(low, low + step)
@@ -469,7 +475,7 @@ class Sweep:
             with explained(self.name):
                 value += sweep(
                     self.family, self.point, self.task, y, layout.of(mine), Seams(*local),
-                    room, sums, probabilities, predictive,
+                    work, sums, probabilities, predictive,
                 )  # fmt: skip
             messages[:, mine] = local
             total = total + flat.sum(-1)

@@ -21,7 +21,7 @@ def n_summed(family: Family) -> int:
     return n_statistics(family) if getattr(family, "wide", False) else 0
 
 
-def kept_of(model: Model, theta: Array, found: Any) -> Array:
+def control_statistics(model: Model, theta: Array, found: Any) -> Array:
     """What is kept of sums: statistics (..., C) or, of a family without ``complete_score``, gradients (..., d)."""
     if not provides(complete_score, model.family):
         return model.gradient_from_expectations(theta, found.scores, found.pairs, found.first)

@@ -13,41 +13,46 @@ DIGITS = 1e-11  # smallest one relative to the largest value: derivatives come f
 
 
 def check_learnable(family: Family, n_states: int, series: Series) -> None:
-    """The door of everything that learns from a series: enough observations, and not all the same."""
+    """Raise unless ``n_states`` states can be learnt from the series.
+
+    It must have at least as many observations as states, and they must not all be equal.
+    """
     check_family(family)
     if not isinstance(n_states, int | np.integer) or n_states < 1:
-        raise ValueError(f"n_states is {n_states!r}; it must be a whole number from 1.")
+        raise ValueError(f"n_states is {n_states!r}; it must be a positive integer.")
     series.check(domains(family), type(family).__name__)
     observed = len(series) - series.n_missing
     if observed < n_states:
-        raise ValueError(f"y has {observed} observations and {n_states} states are asked for; use fewer states.")
+        raise ValueError(
+            f"y has {observed} observations, fewer than the {n_states} states requested; use fewer states."
+        )
     if all(s.low >= s.high for s in series.summaries):
         value = ", ".join(f"{s.low:g}" for s in series.summaries)
         raise ValueError(
             (f"all {observed} observed values of y are" if observed > 1 else "the only observed value of y is")
-            + f" {value}; a series that never changes has no regimes to find."
+            + f" {value}; a constant series has no regimes to find."
         )
     check_spreads(series)
 
 
 def check_spreads(series: Series) -> None:
-    """Refuse a series of which a column cannot be computed with."""
+    """Raise if a column of the series is too small, too large or too narrow to compute with."""
     for i, column in enumerate(series.summaries):
         check_spread(column, "y" if series.n_columns == 1 else f"y[:, {i}]")
 
 
 def check_spread(column: Summary, name: str) -> None:
-    """Refuse a column whose changes are too small or too large to be squared, or hidden in the last digits."""
+    """Raise if the variation of a column overflows or underflows when squared, or is lost to rounding."""
     spread, largest = math.sqrt(column.variance), max(abs(column.low), abs(column.high))
     if column.low >= column.high:
         return
     if not 1 / WIDEST <= spread <= WIDEST:
         raise ValueError(
             f"{name} has a standard deviation of {spread:.3g}, with values from {column.low:.3g} to {column.high:.3g}; "
-            f"it must lie between {1 / WIDEST:g} and {WIDEST:g}. Rescale the series, or see to its outliers."
+            f"it must lie between {1 / WIDEST:g} and {WIDEST:g}. Rescale the series, or deal with its outliers."
         )
     if spread < DIGITS * largest:
         raise ValueError(
-            f"{name} has a standard deviation of {spread:.3g} and values up to {largest:.3g}: what changes is lost in "
-            "the last digits of its numbers. Take its level away first."
+            f"{name} has a standard deviation of {spread:.3g} but values up to {largest:.3g}: its variation is lost to "
+            "rounding. Subtract its level first."
         )

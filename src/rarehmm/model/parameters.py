@@ -1,4 +1,4 @@
-"""Parameters: a point in natural units; Priors: the prior of each of its parts."""
+"""Natural parameters of a model, and the priors over them."""
 
 from typing import NamedTuple
 
@@ -8,14 +8,38 @@ from rarehmm.model.priors import Dirichlet
 
 
 class Priors(NamedTuple):
-    """One prior for each parameter of the family, in its order, and one for the rows of the transition matrix."""
+    """Prior distributions of the emission parameters and of the transition matrix.
+
+    Parameters
+    ----------
+    emission
+        One prior for each parameter of the family, in the family's order.
+    transition
+        Prior of each row of the transition matrix.
+
+    Examples
+    --------
+    >>> from rarehmm import Gamma, Priors
+    >>> Priors((Gamma(1.0, 0.1),)).transition
+    Dirichlet(concentration=1.0)
+    """
 
     emission: tuple[Prior, ...]
     transition: Dirichlet = Dirichlet(1.0)
 
 
 class Parameters(NamedTuple):
-    """A point in its own units: ``phi`` (K, P), ``transition`` (K, K), ``start`` (K,) the law of the first state."""
+    """Parameters of a model in natural units.
+
+    Parameters
+    ----------
+    phi
+        Emission parameters (K, P), one row per state.
+    transition
+        Transition matrix (K, K); ``transition[i, j]`` is the probability of moving from state i to state j.
+    start
+        Distribution of the first state (K,).
+    """
 
     phi: Array
     transition: Array

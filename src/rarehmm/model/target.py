@@ -1,7 +1,7 @@
 """Target: the posterior of a model in the form that compiled kernels read.
 
-Defined, built and completed here: ``Target.of`` has everything that follows from the model alone, ``controlled`` adds
-the frozen statistics of a control variate, ``whitened_at`` the coordinates in which a chain moves.
+It is defined, built and completed here: ``Target.of`` holds everything that follows from the model alone,
+``controlled`` adds the frozen statistics of a control variate, ``whitened_at`` the coordinates in which a chain moves.
 """
 
 from typing import Any, NamedTuple
@@ -48,7 +48,7 @@ class Target(NamedTuple):
 
     @classmethod
     def of(cls, model: Any) -> "Target":
-        """The posterior of a ``Model``, without control variate and in its own coordinates."""
+        """Build the posterior of a ``Model``, without a control variate and in the coordinates of theta."""
         K, P, d = model.n_states, len(model.family.parameters), model.size
         rows, columns = model.coordinates.free(K)
         none = np.zeros((0, 0))
@@ -75,10 +75,12 @@ class Target(NamedTuple):
         )
 
     def controlled(self, total: Array, hat: Array) -> "Target":
-        """With frozen statistics (C,) of all windows, taken at the constants ``hat`` (K, .) of the family (empty where
-        gradients are frozen instead)."""
+        """Add the frozen statistics (C,) of all windows, taken at the constants ``hat`` (K, .) of the family.
+
+        ``hat`` is empty where gradients are frozen instead.
+        """
         return self._replace(total=total, hat=hat)
 
     def whitened_at(self, centre: Array, factor: Array, growth: float) -> "Target":
-        """For a chain that moves z in theta = centre + factor z, with up to ``growth`` times as many windows a step."""
+        """Let a chain move z in theta = centre + factor z, with up to ``growth`` times as many windows per step."""
         return self._replace(whitened=True, centre=centre, factor=factor, growth=growth)

@@ -8,15 +8,15 @@ import numpy as np
 from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.common.checks import warn_interrupted
 from rarehmm.data.series import Series
-from rarehmm.engine.contracts.family import prepare, statistics, there
-from rarehmm.engine.kernels.sequential import draw_path_back
-from rarehmm.exact.em import rows
-from rarehmm.exact.passes import begins, filter_states
+from rarehmm.engine.contracts.family import observed_rows, prepare, statistics
+from rarehmm.engine.kernels.sequential import draw_path_backward
+from rarehmm.exact.em import normalised_rows
+from rarehmm.exact.passes import filter_states, sequence_starts
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
 from rarehmm.model.priors import Flat
 from rarehmm.model.stationary import stationary
-from rarehmm.sampling.starts import checked_start
+from rarehmm.sampling.starts import check_start
 
 OnStep = Callable[[int], None]
 
@@ -44,7 +44,7 @@ def gibbs(
     each sweep.  Draws do not depend on ``threads``.
     """
     check_conjugate(model)
-    here = checked_start(rng, model, series, start, steps)
+    here = check_start(rng, model, series, start, steps)
     draws, sweep = np.empty((steps, model.size)), 0
     try:
         for sweep in range(steps):
@@ -65,8 +65,8 @@ def draw_states(
     """A path of states (T,) from its law given the series: filtered forwards, drawn backwards."""
     filtered = filter_states(model, parameters, series, threads=threads)
     path = np.empty(len(series), dtype=np.int64)
-    uniform, fresh = rng.random(len(series)), begins(series, 0, len(series))
-    stuck = draw_path_back(filtered, parameters.transition, uniform, fresh, path)
+    uniform, fresh = rng.random(len(series)), sequence_starts(series, 0, len(series))
+    stuck = draw_path_backward(filtered, parameters.transition, uniform, fresh, path)
     if stuck >= 0:
         raise ValueError(
             f"no state can be drawn at {series.place(stuck)}: forbidden transitions leave only states with a "
@@ -81,10 +81,10 @@ def draw_parameters(
     """New parameters from their law given the series and its states."""
     family: Any = model.family
     counts, sums = state_statistics(rng, model, old.phi, series, path)
-    phi = model.fixed_values.in_phi(family.conditional(rng, old.phi, counts, sums, model.pinned_priors))
-    fresh = begins(series, 0, len(series))
+    phi = model.fixed_values.fill_phi(family.conditional(rng, old.phi, counts, sums, model.pinned_priors))
+    fresh = sequence_starts(series, 0, len(series))
     pairs = transition_counts(path, fresh, model.n_states)
-    transition = model.fixed_values.in_rows(draw_rows(rng, pairs + model.priors.transition.concentration))
+    transition = model.fixed_values.fill_transition(draw_rows(rng, pairs + model.priors.transition.concentration))
     if model.start is not None:
         return Parameters(phi, transition, model.start)
     new = Parameters(phi, transition, stationary(transition))
@@ -100,7 +100,7 @@ def state_statistics(
     constants = [prepare(model.family, row) for row in phi]
     counts, sums = np.zeros(K), []
     for first, y in series.strides():
-        x = np.where(there(family, y), path[first : first + len(y)], -1)
+        x = np.where(observed_rows(family, y), path[first : first + len(y)], -1)
         for k, c in enumerate(constants):
             mine = y[x == k]
             value = tuple((family.complete(rng, mine, phi[k]) if hasattr(family, "complete") else mine).T)
@@ -124,7 +124,7 @@ def draw_rows(rng: np.random.Generator, weight: Array) -> Array:
     ``SMALLEST`` are set to it.
     """
     logs = np.log(rng.standard_gamma(weight + 1)) - rng.standard_exponential(weight.shape) / weight
-    return rows(np.exp(logs - logs.max(1, keepdims=True)))
+    return normalised_rows(np.exp(logs - logs.max(1, keepdims=True)))
 
 
 def accepts(rng: np.random.Generator, old: Array, new: Array, first: IntArray) -> bool:

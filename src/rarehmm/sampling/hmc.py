@@ -44,23 +44,23 @@ def hmc(
     points, d = BatchedLogPosterior(mode.model, series, threads), len(mode.theta)
     centre, factor = mode.theta, mode.factor
 
-    def place(z: Array) -> Place:
+    def evaluate(z: Array) -> ChainState:
         values, slopes = points.values_and_slopes(centre + z @ factor.T)
-        return Place(z, values, slopes @ factor)
+        return ChainState(z, values, slopes @ factor)
 
     out, warm, t = np.empty((chains, steps, d)), max(120, steps // 4), 0
-    here = place(likely_starts(rng, mode, points, chains))
+    here = evaluate(initial_positions(rng, mode, points, chains))
     log_size, visited = math.log(0.5 / d**0.25), []
     try:
         for t in range(-warm, steps):
-            here, chance = trajectory(rng, place, here, math.exp(log_size), leaps)
+            here, chance = trajectory(rng, evaluate, here, math.exp(log_size), leaps)
             theta = centre + here.z @ factor.T
             if t < 0:
                 log_size += (chance - accept) * (t + warm + 10) ** -0.6
                 visited.append(theta)
                 if t in (-3 * warm // 4, -warm // 2):  # a metric from where the chains have been since the last
-                    centre, factor = learnt_metric(np.array(visited[len(visited) // 2 :]), factor)
-                    here = place(solve_triangular(factor, (theta - centre).T, lower=True).T)
+                    centre, factor = adapted_metric(np.array(visited[len(visited) // 2 :]), factor)
+                    here = evaluate(solve_triangular(factor, (theta - centre).T, lower=True).T)
                     log_size = max(log_size, math.log(0.5 / d**0.25))
             else:
                 out[:, t] = theta
@@ -72,7 +72,7 @@ def hmc(
     return out
 
 
-class Place(NamedTuple):
+class ChainState(NamedTuple):
     """Where chains stand: whitened positions z (chains, d), log densities (chains,) and their slopes (chains, d)."""
 
     z: Array
@@ -80,7 +80,7 @@ class Place(NamedTuple):
     slope: Array
 
 
-def likely_starts(rng: np.random.Generator, mode: Mode, points: BatchedLogPosterior, chains: int) -> Array:
+def initial_positions(rng: np.random.Generator, mode: Mode, points: BatchedLogPosterior, chains: int) -> Array:
     """Whitened positions (chains, d) from the Laplace approximation, the more probable the likelier."""
     around = rng.standard_normal((32 * chains, len(mode.theta)))
     height = points.values(mode.theta + around @ mode.factor.T) + (around**2).sum(1) / 2
@@ -93,8 +93,8 @@ def likely_starts(rng: np.random.Generator, mode: Mode, points: BatchedLogPoster
 
 
 def trajectory(
-    rng: np.random.Generator, place: Callable[[Array], Place], begin: Place, size: float, leaps: int
-) -> tuple[Place, float]:
+    rng: np.random.Generator, evaluate: Callable[[Array], ChainState], begin: ChainState, size: float, leaps: int
+) -> tuple[ChainState, float]:
     """A trajectory of each chain with its Metropolis correction: where they are then, and their mean acceptance.  One
     that leaves all bounds is not taken."""
     momentum, end = rng.standard_normal(begin.z.shape), begin
@@ -102,16 +102,16 @@ def trajectory(
     with np.errstate(over="ignore", invalid="ignore"):
         for _ in range(int(rng.integers(1, 2 * leaps))):
             momentum = momentum + size / 2 * end.slope
-            end = place(end.z + size * momentum)
+            end = evaluate(end.z + size * momentum)
             momentum = momentum + size / 2 * end.slope
         gain = np.nan_to_num(end.value - (momentum**2).sum(1) / 2 - energy, nan=-np.inf)
     chance = np.exp(np.minimum(0.0, gain))
     taken = rng.random(len(chance)) < chance
     z, slope = (np.where(taken[:, None], new, old) for new, old in ((end.z, begin.z), (end.slope, begin.slope)))
-    return Place(z, np.where(taken, end.value, begin.value), slope), float(chance.mean())
+    return ChainState(z, np.where(taken, end.value, begin.value), slope), float(chance.mean())
 
 
-def learnt_metric(visited: Array, factor: Array) -> tuple[Array, Array]:
+def adapted_metric(visited: Array, factor: Array) -> tuple[Array, Array]:
     """Mean (d,) of points visited (n, chains, d) and a factor (d, d) of their covariance, drawn towards the old one as
     far as chains that hardly move leave it in doubt."""
     d = visited.shape[-1]

@@ -78,7 +78,7 @@ class Roots:
         top = self._climb(phi, factor)
         if curved and np.linalg.norm(solve_triangular(factor, top - phi, lower=True)) < 0.1:
             return top, factor
-        return self._settle(top, np.linalg.norm(mode.factor, axis=1))
+        return self._refine(top, np.linalg.norm(mode.factor, axis=1))
 
     def _climb(self, phi: Array, factor: Array) -> Array:
         """Higher up by a few Newton steps with one metric."""
@@ -92,7 +92,7 @@ class Roots:
             phi = phi + move
         return phi
 
-    def _settle(self, phi: Array, spread: Array) -> tuple[Array, Array]:
+    def _refine(self, phi: Array, spread: Array) -> tuple[Array, Array]:
         """The factor of the inverse Hessian, by differences, and one more Newton step with it.
 
         ``spread`` (d,): standard deviations of theta, of which a hundredth is a step.
@@ -166,8 +166,8 @@ class GammaRows(Roots):
 
     def _mode(self, mode: Mode) -> tuple[Array, Array]:
         spread = np.linalg.norm(mode.factor, axis=1)
-        phi, factor = self._settle(self.roots(mode.theta), spread)
-        return self._settle(self._climb(phi, factor), spread)
+        phi, factor = self._refine(self.roots(mode.theta), spread)
+        return self._refine(self._climb(phi, factor), spread)
 
 
 def to_roots(theta: Array, power: Array) -> Array:
@@ -213,7 +213,7 @@ class Weighted(NamedTuple):
 
     theta: Array
     log_weights: Array
-    drawn: int
+    n_drawn: int
     last_share: float
     interrupted: bool = False
 
@@ -229,13 +229,13 @@ class Weighted(NamedTuple):
     @property
     def evidence(self) -> float:
         """Log of the integral of the unnormalised posterior."""
-        return float(logsumexp(self.log_weights) - np.log(self.drawn))
+        return float(logsumexp(self.log_weights) - np.log(self.n_drawn))
 
     def resample(self, rng: np.random.Generator, size: int) -> Array:
         """Equally weighted draws (size, d), systematically."""
         if len(self.theta) == 0:
             raise ValueError(
-                f"none of the {self.drawn} points drawn around the mode has a density: its states can hardly be told "
+                f"none of the {self.n_drawn} points drawn around the mode has a density: its states can hardly be told "
                 "apart, and importance sampling has nothing to weigh. Use fewer states, or another method ('auto')."
             )
         at = (np.arange(size) + rng.random()) / size
@@ -310,7 +310,7 @@ def adaptive_importance(
             if number >= len(rounds) - 1:  # as many as are missing at the rate of the round before
                 size = int(np.clip(1.1 * (wanted - reached) / max(own, 0.1), size, max(size, 4 * wanted)))
             if number > 0:
-                mean, covariance = fitted(points[inside], weights[inside])
+                mean, covariance = weighted_moments(points[inside], weights[inside])
                 learnt = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
                 proposals.append(Proposal([0.85, 0.15], [mean, np.zeros(d)], [learnt, 1.2 * unit]))
             new = proposals[-1].draw(rng, size)
@@ -331,7 +331,7 @@ def adaptive_importance(
     return Weighted(theta, weights[inside], len(points), own, interrupted)
 
 
-def fitted(points: Array, log_weights: Array) -> tuple[Array, Array]:
+def weighted_moments(points: Array, log_weights: Array) -> tuple[Array, Array]:
     """Mean and covariance of weighted points, weights cut at n^(-1/2) and tempered until they are worth 8 d points;
     the covariance is drawn towards the identity, and is all of it where there are no points."""
     n, d = points.shape

@@ -11,7 +11,7 @@ from rarehmm.engine.contracts.sampler import DivergedError, Divergence, check_sa
 from rarehmm.exact.passes import log_posterior
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
-from rarehmm.sampling.starts import checked_start
+from rarehmm.sampling.starts import check_start
 
 OnStep = Callable[[int], None]
 
@@ -32,7 +32,7 @@ def langevin(
     The law of the draws is that of the discretised dynamics: right up to an error of the order of the step size.
     Memory (velocities) begins at zero; the first draw is the one after ``start``; ``watch(step)`` is told of each.
     """
-    theta = model.pack(checked_start(rng, model, series, start, steps))
+    theta = model.pack(check_start(rng, model, series, start, steps))
     check_sampler(sampler, model.powers, model.component_names)
     memory = first_memory(sampler, theta)
     draws = np.empty((steps, model.size))

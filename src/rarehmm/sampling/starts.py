@@ -9,7 +9,7 @@ from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
 
 
-def checked_start(rng: np.random.Generator, model: Model, series: Series, start: Parameters, steps: int) -> Parameters:
+def check_start(rng: np.random.Generator, model: Model, series: Series, start: Parameters, steps: int) -> Parameters:
     """The parameters to start from, with the start law of the model; refuse what no chain can run on."""
     check_generator(rng)
     check_whole("steps", steps)

@@ -25,9 +25,9 @@ from rarehmm.engine.kernels.messages import split_sums
 from rarehmm.exact import blocks
 from rarehmm.exact.block_sample import HALOS, Anchor, BlockSample
 from rarehmm.exact.blocks import SMALLEST
-from rarehmm.exact.em import Climb, bounded
+from rarehmm.exact.em import Climb, with_positive_transitions
 from rarehmm.exact.passes import Expectations, Pass, expectations, log_likelihood, log_posterior
-from rarehmm.exact.statistics import kept_of
+from rarehmm.exact.statistics import control_statistics
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
 from rarehmm.model.stationary import stationary
@@ -195,7 +195,7 @@ def anchor(
         sums.log_likelihood - mine.log_likelihood,
         exact - model.gradient_from_expectations(theta, mine.scores, mine.pairs, mine.first),
         exact - np.array(rise),
-        kept_of(model, theta, sums),
+        control_statistics(model, theta, sums),
         sums.counts,
     )
 
@@ -230,7 +230,7 @@ def find_long_mode(
         with series.reporting(partial(on_progress, f"pass {number} over all data")):
             return whole_pass(model, theta, series, threads)
 
-    theta = model.pack(bounded(start))
+    theta = model.pack(with_positive_transitions(start))
     sample = sample_blocks(rng, model, theta, series, passed(1, theta), size, threads)
     rough = in_order(find_mode(model, sample, start, threads=threads, on_progress=on_progress))
     climbs = [climbed(rough.model, sample, c.parameters, 30, threads) for c in others]

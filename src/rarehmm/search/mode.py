@@ -15,7 +15,7 @@ from scipy.optimize import linear_sum_assignment
 from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.common.progress import OnProgress, silent
 from rarehmm.exact.block_sample import Observations, rows_in
-from rarehmm.exact.em import Climb, bounded, climb, descend, has_m_step, rows
+from rarehmm.exact.em import Climb, climb, descend, has_m_step, normalised_rows, with_positive_transitions
 from rarehmm.exact.passes import log_posterior
 from rarehmm.model.model import Model
 from rarehmm.model.named_priors import scaled_summaries
@@ -66,7 +66,7 @@ def find_mode(
         start = climb(model, series, start, steps=steps, tolerance=1e-2, threads=threads, on_progress=report).parameters
     model = model.with_reference(start.transition)
     on_progress("the mode", 0, 0)
-    theta, value = polish(model, series, model.pack(bounded(start)), threads)
+    theta, value = polish(model, series, model.pack(with_positive_transitions(start)), threads)
     hessian = negative_hessian(model, series, theta, threads)
     factor, curved = metric(hessian)
     theta, value = newton(model, series, theta, value, factor, threads)
@@ -102,7 +102,7 @@ def components(mode: Mode) -> tuple[Array, Array]:
     spread = np.zeros(len(model.vector))
     spread[model.free] = np.linalg.norm(mode.factor, axis=1)
     size = K * len(model.family.parameters)
-    return model.spread(mode.theta)[:size].reshape(-1, K), spread[:size].reshape(-1, K)
+    return model.with_fixed(mode.theta)[:size].reshape(-1, K), spread[:size].reshape(-1, K)
 
 
 def least_gap(x: Array, sd: Array) -> float:
@@ -150,7 +150,7 @@ def names(mode: Mode, theta: Array) -> IntArray:
     """
     model, K = mode.model, mode.model.n_states
     centre, spread = components(mode)
-    x = model.spread(theta)[:, : centre.size].reshape(-1, *centre.shape)  # (n, P, K)
+    x = model.with_fixed(theta)[:, : centre.size].reshape(-1, *centre.shape)  # (n, P, K)
     scale = np.where(spread > 0, spread, 1.0)
     far = (((x[..., :, None] - centre[:, None, :]) / scale[:, None, :]) ** 2).sum(1)  # (n, of the point, of the mode)
     out = np.tile(np.arange(K), (len(x), 1))
@@ -295,7 +295,7 @@ def is_other(mode: Mode, series: Observations, candidate: Climb, threads: int | 
     if mode.log_posterior - candidate.log_posterior > 10:
         return False
     there = candidate.parameters
-    theta = mode.model.pack(mode.model.natural(there.phi, rows(there.transition)))
+    theta = mode.model.pack(mode.model.natural(there.phi, normalised_rows(there.transition)))
     theta = renamed(mode, theta[None])[0]
     theta, _ = newton(mode.model, series, theta, candidate.log_posterior - 1e-6, mode.factor, threads, 20)
     return bool(np.linalg.norm(solve_triangular(mode.factor, theta - mode.theta, lower=True)) > 1)

@@ -18,7 +18,7 @@ from rarehmm.data.pieces import pieces
 from rarehmm.data.series import Series
 from rarehmm.emissions.gaussian import Gaussian
 from rarehmm.emissions.multivariate_gaussian import MultivariateGaussian
-from rarehmm.engine.contracts.family import Family, there
+from rarehmm.engine.contracts.family import Family, observed_rows
 from rarehmm.exact.passes import log_likelihood, predictive_log_density
 from rarehmm.model.learnable import check_learnable
 from rarehmm.model.model import Model
@@ -187,7 +187,7 @@ def held_out_densities(model: Model, fit: Parameters, series: Series, block: Int
     """Log density (T,) of each observation given those before it, by parameters fitted without its block; NaN where
     missing."""
     y = np.concatenate([rows for _, rows in series.strides()])
-    missing, lengths = ~there(model.family, y), np.diff(series.bounds)
+    missing, lengths = ~observed_rows(model.family, y), np.diff(series.bounds)
     out = np.full(len(y), np.nan)
     for fold in range(FOLDS):
         left_out = block % FOLDS == fold

@@ -55,7 +55,7 @@ def warm_up(
         rh.smooth(model, point, series, sequential=True)
         rh.decode(model, point, series)
         rh.log_likelihood(model, model.natural(point.phi, np.eye(2)), series)
-        Pass(model, point, series, None, False, back=True).in_logs()
+        Pass(model, point, series, None, False, back=True).in_log_space()
         draw_states(np.random.default_rng(0), model, point, series)
         windows = Windows(series, 2, 2)
         window_sums(model, point, series, windows)

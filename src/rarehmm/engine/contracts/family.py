@@ -151,7 +151,7 @@ def domains(family: Family) -> tuple[Domain, ...]:
     return (one,) * columns(family) if isinstance(one, Domain) else tuple(one)
 
 
-def there(family: Family, y: Array) -> BoolArray:
+def observed_rows(family: Family, y: Array) -> BoolArray:
     """Which rows of ``y`` (n, D) a family learns from: those without a missing column or, if it accepts partial rows,
     with at least one that is not missing."""
     gone = np.isnan(y)
@@ -163,7 +163,7 @@ def constant(family: Family, y: Array) -> Array:
     if not hasattr(family, "constant"):
         return np.zeros(len(y))
     terms = np.asarray(family.constant(y[:, 0] if columns(family) == 1 else y), dtype=float)
-    return np.where(there(family, y), terms, 0.0)
+    return np.where(observed_rows(family, y), terms, 0.0)
 
 
 def check_family(family: Family) -> None:

@@ -13,9 +13,9 @@ from rarehmm.common.arrays import Array
 from rarehmm.engine.contracts.family import log_density, prepare
 from rarehmm.engine.dispatch import inner, kernel, specialise
 from rarehmm.engine.elementary import positive_log, relative
-from rarehmm.engine.kernels.chain import clear, unpack
+from rarehmm.engine.kernels.chain import unpack, zero_sums
 from rarehmm.engine.kernels.gradient import assemble, assembly, prior_slope
-from rarehmm.engine.kernels.messages import Point, Sums, add_expected, conclude, observation, seen, zeros
+from rarehmm.engine.kernels.messages import Point, Sums, add_expected, finish_scores, observation, seen, zeros
 from rarehmm.engine.kernels.stationary import eliminate
 from rarehmm.engine.lanes import any_lane, lane_array, load, load_columns, row, splat, store
 
@@ -82,7 +82,7 @@ specialise(
 
 # ---------------------------------------------------------------- parameters
 @inner
-def spread(family, target, theta, point, batch):
+def load_points(family, target, theta, point, batch):
     """The points theta (n, d) to the lanes; idle lanes repeat the last."""
     K = len(batch.distribution)
     for w in range(batch.total.shape[1]):  # LANES, but not unrolled: that would take seconds to compile
@@ -151,7 +151,7 @@ def forward(family, batch, point, y, fresh, back):
 def backward(family, batch, point, y, fresh):
     """Back through all rows, adding expected scores, transitions (without the factor P) and first states."""
     K, template, sums = len(batch.distribution), prepare(family, point.phi[0]), batch.sums
-    clear(sums)
+    zero_sums(sums)
     every = splat(1.0) > splat(0.0)
     for t in range(len(y) - 1, -1, -1):
         if t == len(y) - 1 or fresh[t + 1]:
@@ -179,7 +179,7 @@ def backward(family, batch, point, y, fresh):
                     store(sums.pairs, (j, k), load(sums.pairs, (j, k)) + aj * pb)
                 store(batch.b, (0, j), np.where(aj > 0.0, s, 0.0))
     for k in range(K):
-        conclude(family, lane_constants(template, batch.c, k), k, sums)
+        finish_scores(family, lane_constants(template, batch.c, k), k, sums)
 
 
 @inner
@@ -208,7 +208,7 @@ def advance(family, target, theta, point, y, fresh, batch, begin, back):
     rows, and what ``gradients`` needs is kept.
     """
     if begin:
-        spread(family, target, theta, point, batch)
+        load_points(family, target, theta, point, batch)
     forward(family, batch, point, y, fresh, back)
 
 

@@ -25,22 +25,22 @@ from rarehmm.engine.lanes import LANES, lane_sum, load, splat, store
 
 
 # ---------------------------------------------------------------- from theta to parameters
-def keep(parts: Any, array: Array, row: int) -> None:
+def store_row(parts: Any, array: Array, row: int) -> None:
     """array[row] = parts, the other way of ``take``."""
     for i in range(len(parts)):
         array[row, i] = parts[i]
 
 
-def empty(parts: Any) -> bool:
+def is_empty_tuple(parts: Any) -> bool:
     """Whether a numba type is that of the tuple ()."""
     return isinstance(parts, types.BaseTuple) and len(parts) == 0
 
 
-def _keep_nothing(parts: Any, array: Any, row: Any) -> None:
+def _store_nothing(parts: Any, array: Any, row: Any) -> None:
     return None
 
 
-specialise(keep, lambda *kinds: _keep_nothing if empty(kinds[0]) else keep)
+specialise(store_row, lambda *kinds: _store_nothing if is_empty_tuple(kinds[0]) else store_row)
 
 
 @inner
@@ -53,7 +53,7 @@ def unpack(family, target, theta, point):
         j, k = row[i], column[i]
         phi[j, k] = math.exp(theta[i]) if logs[k] else theta[i]
     for k in range(K):
-        keep(prepare(family, phi[k]), c, k)
+        store_row(prepare(family, phi[k]), c, k)
     for j in range(K):
         for k in range(K):
             P_jk[j, k] = 0.0
@@ -75,7 +75,7 @@ def unpack(family, target, theta, point):
 
 # ---------------------------------------------------------------- gradients
 @inner
-def clear(sums):
+def zero_sums(sums):
     """All sums to zero."""
     K, P = sums.scores.shape[:2]
     for k in range(K):
@@ -90,7 +90,7 @@ def clear(sums):
             store(sums.pairs, (k, j), splat(0.0))
 
 
-class Room(NamedTuple):
+class Workspace(NamedTuple):
     """What a chain works in: messages of a group of lanes, the fields of ``gradient.Assembly``, statistics (C,) that
     the windows of a step leave to the control variate, and vectors (2, full)."""
 
@@ -121,15 +121,15 @@ def _add_nothing(scores: Any, k: Any, total: Any) -> None:
     return None
 
 
-specialise(add_scores, lambda *kinds: _add_nothing if empty(kinds[0]) else add_scores)
+specialise(add_scores, lambda *kinds: _add_nothing if is_empty_tuple(kinds[0]) else add_scores)
 
 
 @inner
-def add_frozen(family, target, point, room):
+def add_frozen(family, target, point, workspace):
     """Add the complete-data scores, transitions and first states of the statistics room.frozen (C,): counts, sums,
     transitions, first states."""
-    K = len(room.distribution)
-    t, scores, first, pairs = room.frozen, room.scores, room.first, room.pairs
+    K = len(workspace.distribution)
+    t, scores, first, pairs = workspace.frozen, workspace.scores, workspace.first, workspace.pairs
     Q = (len(t) - K * K - 2 * K) // K
     for k in range(K):
         own = t[K + k * Q : K + k * Q + Q]
@@ -141,9 +141,9 @@ def add_frozen(family, target, point, room):
 
 
 @inner
-def add_owned(q, owner, gathered, target, point, theta, sums, room, gradient):
+def add_owned(q, owner, gathered, target, point, theta, sums, workspace, gradient):
     """Add to each component of a group q the gradient of the lanes that belong to it alone."""
-    phi, transition, scores, pairs = point.phi, point.transition, room.scores, room.pairs
+    phi, transition, scores, pairs = point.phi, point.transition, workspace.scores, workspace.pairs
     K = len(transition)
     for i in range(gathered.owners[q, 0], gathered.owners[q, 1]):
         mine, j, k = owner == float(i), target.row[i], target.column[i]
@@ -156,7 +156,7 @@ def add_owned(q, owner, gathered, target, point, theta, sums, room, gradient):
 
 
 @inner
-def estimate(family, target, gathered, at, count, theta, point, sums, room, gradient):
+def estimate(family, target, gathered, at, count, theta, point, sums, workspace, gradient):
     """The gradient (d,) of the log posterior at theta, estimated from the sets at, ..., at + count - 1 of windows."""
     phi, transition = point.phi, point.transition
     K, P = phi.shape
@@ -164,65 +164,65 @@ def estimate(family, target, gathered, at, count, theta, point, sums, room, grad
     last = gathered.buffer + gathered.length
     n = last + gathered.buffer
     unpack(family, target, theta, point)
-    eliminate(transition, room.left, room.distribution)
+    eliminate(transition, workspace.left, workspace.distribution)
     for k in range(K):
-        point.start[k] = room.distribution[k] if target.stationary else target.start[k]
+        point.start[k] = workspace.distribution[k] if target.stationary else target.start[k]
     for i in range(d):
         gradient[i] = 0.0
     separate, warm, share = gathered.owner[0, 0] >= 0, len(gathered.left) > 0, 1.0 / count
-    clear(sums)
+    zero_sums(sums)
     for row in range(at, at + count):
         for q in range(len(gathered.owner)):
             g = Group(
                 gathered.y[row, q], gathered.begin[row, q], gathered.steps[row, q], gathered.weight[row, q],
-                room.p, room.a, room.scale, room.top, room.b, room.pb,
+                workspace.p, workspace.a, workspace.scale, workspace.top, workspace.b, workspace.pb,
             )  # fmt: skip
             for k in range(K):
-                store(g.a, (0, k), load(gathered.left, (row, q, k)) if warm else splat(room.distribution[k]))
+                store(g.a, (0, k), load(gathered.left, (row, q, k)) if warm else splat(workspace.distribution[k]))
                 store(g.b, (0, k), load(gathered.right, (row, q, k)) if warm else splat(1.0))
             forward(family, point, g, gathered.buffer, last, n, 4)
             backward(point, g, last, n, 4)
             smooth(family, point, g, gathered.buffer, last, gathered.shortest[row, q], sums, False, False)
             if separate:
-                add_owned(q, load(gathered.owner, (q,)), gathered, target, point, theta, sums, room, gradient)
+                add_owned(q, load(gathered.owner, (q,)), gathered, target, point, theta, sums, workspace, gradient)
                 if gathered.fresh[row, q] and target.stationary:
                     for w in range(LANES):
                         if gathered.begin[row, q, 0, w] == gathered.buffer:
                             for k in range(K):
-                                room.first[k] = sums.first[k, w]
-                            add_start(gathered.owner[q, w], target, phi, transition, theta, room, gradient)
-                clear(sums)
+                                workspace.first[k] = sums.first[k, w]
+                            add_start(gathered.owner[q, w], target, phi, transition, theta, workspace, gradient)
+                zero_sums(sums)
     if separate:
         for i in range(d):
             gradient[i] *= share
     else:
         for k in range(K):
-            room.first[k] = share * lane_sum(load(sums.first, (k,)))
+            workspace.first[k] = share * lane_sum(load(sums.first, (k,)))
             for i in range(P):
-                room.scores[k, i] = share * lane_sum(load(sums.scores, (k, i)))
+                workspace.scores[k, i] = share * lane_sum(load(sums.scores, (k, i)))
             for m in range(K):
-                room.pairs[k, m] = share * transition[k, m] * lane_sum(load(sums.pairs, (k, m)))
+                workspace.pairs[k, m] = share * transition[k, m] * lane_sum(load(sums.pairs, (k, m)))
         for i in range(C):
             total = 0.0
             for row in range(at, at + count):
                 total += gathered.control[row, i]
-            room.frozen[i] = target.total[i] - share * total
+            workspace.frozen[i] = target.total[i] - share * total
         if len(target.hat) > 0:
-            add_frozen(family, target, point, room)
-        assemble(target, phi, transition, theta, room, gradient)
+            add_frozen(family, target, point, workspace)
+        assemble(target, phi, transition, theta, workspace, gradient)
         if len(target.hat) == 0:
             for i in range(C):
-                gradient[target.free[i]] += room.frozen[i]
+                gradient[target.free[i]] += workspace.frozen[i]
     for i in range(d):
         gradient[i] += prior_slope(i, target, phi, transition, theta)
 
 
 @kernel
-def estimates(family, target, gathered, theta, point, sums, room, out):
+def estimates(family, target, gathered, theta, point, sums, workspace, out):
     """Gradient estimates (m, d), one from each set of windows, all at the same theta (d,)."""
     one = np.int64(1)  # as below, no literal
     for at in range(len(out)):
-        estimate(family, target, gathered, at, one, theta, point, sums, room, out[at])
+        estimate(family, target, gathered, at, one, theta, point, sums, workspace, out[at])
 
 
 @inner
@@ -239,13 +239,13 @@ def locate(target, position, theta):
 
 
 @kernel
-def run_chain(sampler, family, target, gathered, sets, noise, position, memory, point, sums, room, draws):
+def run_chain(sampler, family, target, gathered, sets, noise, position, memory, point, sums, workspace, draws):
     """A step for each row of draws (m, d), which gets theta after it, as long as the ``sets`` of windows last.
 
     Position and memory are left where the chain stands.  Returns how many steps were good, and whether the chain is
     well: it stops where a component leaves its bounds, or is NaN.
     """
-    theta, gradient = room.vectors
+    theta, gradient = workspace.vectors
     factor, bounds, growth, whitened = target.factor, target.bounds, target.growth, target.whitened
     d, free = len(position), target.free
     at = np.int64(0)  # a bare 0 is a literal at first, for which numba would compile ``estimate`` once more
@@ -261,7 +261,7 @@ def run_chain(sampler, family, target, gathered, sets, noise, position, memory, 
             count = max(1, math.ceil(min(growth, square / d) - 0.5))
         if at + count > sets:
             return t, True
-        estimate(family, target, gathered, at, count, theta, point, sums, room, gradient)
+        estimate(family, target, gathered, at, count, theta, point, sums, workspace, gradient)
         at += count
         for i in range(d):  # i <= free[i]
             gradient[i] = gradient[free[i]]

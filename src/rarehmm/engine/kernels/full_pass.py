@@ -55,7 +55,7 @@ class Seams(NamedTuple):
 
 
 @inner
-def fill(y, layout, low, halo, n, g):
+def gather_blocks(y, layout, low, halo, n, g):
     """Gather the blocks low, low + 1, ... into lanes; NaN outside their sequence.  Returns the shortest core.
 
     A few steps of all lanes at a time: each writes to cache lines that the others write to as well.
@@ -89,7 +89,7 @@ def fill(y, layout, low, halo, n, g):
 
 
 @inner
-def put(lanes, t, low, messages):
+def store_messages(lanes, t, low, messages):
     """lanes[t] (K, LANES) to the rows low, low + 1, ... of messages (n, K)."""
     for w in range(min(LANES, len(messages) - low)):
         for k in range(messages.shape[1]):
@@ -97,7 +97,7 @@ def put(lanes, t, low, messages):
 
 
 @inner
-def get(messages, low, lanes, t):
+def load_messages(messages, low, lanes, t):
     """The way back; idle lanes get ones."""
     for w in range(LANES):
         for k in range(messages.shape[1]):
@@ -118,17 +118,17 @@ def sweep(family, point, task, y, layout, seams, g, sums, probabilities, predict
     for low in range(0, len(layout.first), LANES):
         last = halo + layout.length[low]  # the longest of the group
         n = last + halo if back else last
-        shortest = fill(y, layout, low, halo, n, g)
-        get(seams.left, low, g.a, 0)
+        shortest = gather_blocks(y, layout, low, halo, n, g)
+        load_messages(seams.left, low, g.a, 0)
         logs = forward(family, point, g, halo, last, n, task.every)
-        put(g.a, halo, low, seams.left)
-        put(g.a, last, low, seams.end)
+        store_messages(g.a, halo, low, seams.left)
+        store_messages(g.a, last, low, seams.end)
         if back:
-            get(seams.right, low, g.b, 0)
+            load_messages(seams.right, low, g.b, 0)
             backward(point, g, last, n, task.every)
-            put(g.b, 0, low, seams.right)
+            store_messages(g.b, 0, low, seams.right)
             smooth(family, point, g, halo, last, shortest, sums, task.statistics, len(probabilities) > 0)
-            put(g.b, 0, low, seams.begin)
+            store_messages(g.b, 0, low, seams.begin)
         store(g.pb, (0, 0), logs)
         for w in range(min(LANES, len(layout.first) - low)):
             i = low + w

@@ -95,8 +95,8 @@ def seen(family: Family, x: Any) -> Any:
     """Mask of the lanes with an observation: no column is missing or, if the family accepts partial rows, not all."""
     if columns(family) == 1:
         return x == x
-    there = np.array([column == column for column in x])
-    return there.any(0) if getattr(family, "accepts_partial_rows", False) else there.all(0)
+    present = np.array([column == column for column in x])
+    return present.any(0) if getattr(family, "accepts_partial_rows", False) else present.all(0)
 
 
 def _seen_one(family: Any, x: Any) -> Any:
@@ -111,10 +111,10 @@ def _seen_all(family: Any, x: Any) -> Any:
 
 
 def _seen_some(family: Any, x: Any) -> Any:
-    there = x[0] == x[0]
+    present = x[0] == x[0]
     for d in range(1, len(x)):
-        there = there | (x[d] == x[d])
-    return there
+        present = present | (x[d] == x[d])
+    return present
 
 
 def _seen(family: Any, x: Any) -> Any:
@@ -144,58 +144,60 @@ specialise(seen, _seen)
 specialise(constants, lambda *kinds: _constants_row if is_wide(kinds[0]) else _constants_tuple)
 
 
-def add_expected(family: Family, x: Any, c: Any, k: int, gamma: Any, ok: Any, want: bool, sums: "Sums") -> None:
+def add_expected(
+    family: Family, x: Any, c: Any, k: int, gamma: Any, present: Any, with_statistics: bool, sums: "Sums"
+) -> None:
     """Add gamma times the scores of an observation and, if ``want``, gamma and its statistics, to those of state k.
 
     Of a wide family the statistics are always added, and its scores follow from their sums (``conclude``): their place
     is free until then.
     """
     if getattr(family, "wide", False):
-        _add_wide(family, x, c, k, gamma, ok, want, sums)
+        _add_wide(family, x, c, k, gamma, present, with_statistics, sums)
     else:
-        _add_narrow(family, x, c, k, gamma, ok, want, sums)
+        _add_narrow(family, x, c, k, gamma, present, with_statistics, sums)
 
 
-def _add_narrow(family: Any, x: Any, c: Any, k: Any, gamma: Any, ok: Any, want: Any, sums: Any) -> None:
-    gather(sums.scores, k, score(family, x, c), gamma, ok)
-    if want:
-        store(sums.counts, (k,), load(sums.counts, (k,)) + np.where(ok, gamma, 0.0))
-        gather(sums.statistics, k, statistics(family, x, c), gamma, ok)
+def _add_narrow(family: Any, x: Any, c: Any, k: Any, gamma: Any, present: Any, with_statistics: Any, sums: Any) -> None:
+    add_weighted(sums.scores, k, score(family, x, c), gamma, present)
+    if with_statistics:
+        store(sums.counts, (k,), load(sums.counts, (k,)) + np.where(present, gamma, 0.0))
+        add_weighted(sums.statistics, k, statistics(family, x, c), gamma, present)
 
 
-def _add_wide(family: Any, x: Any, c: Any, k: Any, gamma: Any, ok: Any, want: Any, sums: Any) -> None:
-    weight = np.where(ok, gamma, 0.0)
+def _add_wide(family: Any, x: Any, c: Any, k: Any, gamma: Any, present: Any, with_statistics: Any, sums: Any) -> None:
+    weight = np.where(present, gamma, 0.0)
     store(sums.counts, (k,), load(sums.counts, (k,)) + weight)
     add_statistics(family, x, c, weight, row(sums.scores, k), row(sums.statistics, k))
 
 
-def conclude(family: Family, c: Any, k: int, sums: "Sums") -> None:
+def finish_scores(family: Family, c: Any, k: int, sums: "Sums") -> None:
     """The scores of state k, of a wide family, from the sums of its statistics."""
     if getattr(family, "wide", False):
-        _conclude_wide(family, c, k, sums)
+        _finish_wide(family, c, k, sums)
 
 
-def _conclude_wide(family: Any, c: Any, k: Any, sums: Any) -> None:
+def _finish_wide(family: Any, c: Any, k: Any, sums: Any) -> None:
     summed_score(family, load(sums.counts, (k,)), row(sums.statistics, k), c, row(sums.scores, k))
 
 
-def _conclude_nothing(family: Any, c: Any, k: Any, sums: Any) -> None:
+def _finish_nothing(family: Any, c: Any, k: Any, sums: Any) -> None:
     return None
 
 
-def gather(total: Array, k: int, parts: tuple[Any, ...], gamma: Any, ok: Any) -> None:
+def add_weighted(total: Array, k: int, parts: tuple[Any, ...], gamma: Any, present: Any) -> None:
     """total[k, i] += gamma parts[i] where the observation is there (0 times NaN would be NaN)."""
     for i in range(len(parts)):
-        store(total, (k, i), load(total, (k, i)) + np.where(ok, gamma * parts[i], 0.0))
+        store(total, (k, i), load(total, (k, i)) + np.where(present, gamma * parts[i], 0.0))
 
 
-def _gather_nothing(total: Any, k: Any, parts: Any, gamma: Any, ok: Any) -> None:
+def _add_nothing(total: Any, k: Any, parts: Any, gamma: Any, present: Any) -> None:
     return None
 
 
 specialise(add_expected, lambda *kinds: _add_wide if is_wide(kinds[0]) else _add_narrow)
-specialise(conclude, lambda *kinds: _conclude_wide if is_wide(kinds[0]) else _conclude_nothing)
-specialise(gather, lambda total, k, parts, gamma, ok: gather if len(parts) else _gather_nothing)
+specialise(finish_scores, lambda *kinds: _finish_wide if is_wide(kinds[0]) else _finish_nothing)
+specialise(add_weighted, lambda total, k, parts, gamma, present: add_weighted if len(parts) else _add_nothing)
 
 
 # ---------------------------------------------------------------- messages
@@ -212,7 +214,7 @@ def forward(family, point, g, first, last, n, every):
     total = splat(0.0)
     for t in range(n):
         x = observation(family, g.y, t)
-        ok = seen(family, x)
+        present = seen(family, x)
         top = splat(-1e300)
         for k in range(K):
             s = load(g.a, (t, 0)) * transition[0, k]
@@ -226,12 +228,12 @@ def forward(family, point, g, first, last, n, every):
             store(g.p, (t, k), v)
         z = splat(0.0)
         for k in range(K):
-            e = np.where(ok, relative(load(g.p, (t, k)) - top), 1.0)
+            e = np.where(present, relative(load(g.p, (t, k)) - top), 1.0)
             s = load(g.a, (t + 1, k)) * e
             store(g.p, (t, k), e)
             store(g.a, (t + 1, k), s)
             z = z + s
-        top = np.where(ok, top, 0.0)
+        top = np.where(present, top, 0.0)
         store(g.top, (t,), top)
         inside = first <= t < last
         if inside:
@@ -271,7 +273,7 @@ def backward(point, g, last, n, every):
 
 
 @inner
-def smooth(family, point, g, first, last, shortest, sums, want_statistics, keep):
+def smooth(family, point, g, first, last, shortest, sums, with_statistics, keep):
     """Backward through the core, adding expected scores, statistics, transitions and first states to ``sums``.
 
     With gamma_t(k) = a[t + 1, k] b[k] and the transition xi_t(j, k) = a[t, j] P[j, k] pb[k]: the message is scaled
@@ -288,9 +290,9 @@ def smooth(family, point, g, first, last, shortest, sums, want_statistics, keep)
         store(g.b, (0, k), load(g.b, (0, k)) * z)
     for t in range(last - 1, first - 1, -1):
         x = observation(family, g.y, t)
-        ok = seen(family, x)
+        present = seen(family, x)
         if t - first >= shortest:  # a shorter core may be followed by its halo
-            ok = ok & (load(g.steps, (0,)) > float(t - first))
+            present = present & (load(g.steps, (0,)) > float(t - first))
         scale = load(g.scale, (t,))
         for k in range(K):
             bk = load(g.b, (0, k))
@@ -301,7 +303,7 @@ def smooth(family, point, g, first, last, shortest, sums, want_statistics, keep)
             if t == first:
                 begins = load(g.begin, (0,)) == float(first)
                 store(sums.first, (k,), load(sums.first, (k,)) + np.where(begins, gamma, 0.0))
-            add_expected(family, x, constants(family, point, point.c, k), k, gamma, ok, want_statistics, sums)
+            add_expected(family, x, constants(family, point, point.c, k), k, gamma, present, with_statistics, sums)
         for j in range(K):
             s = load(g.pb, (0, 0)) * transition[j, 0]
             for k in range(1, K):
@@ -320,7 +322,7 @@ def smooth(family, point, g, first, last, shortest, sums, want_statistics, keep)
             for k in range(K):
                 store(sums.pairs, (j, k), load(sums.pairs, (j, k)) + aj * load(g.pb, (0, k)))
     for k in range(K):
-        conclude(family, constants(family, point, point.c, k), k, sums)
+        finish_scores(family, constants(family, point, point.c, k), k, sums)
 
 
 class Sums(NamedTuple):

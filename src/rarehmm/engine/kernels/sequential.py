@@ -40,7 +40,7 @@ def scratch(D: int) -> tuple[Array, Array]:
 
 
 @inner
-def apart(u, v, tolerance):
+def messages_differ(u, v, tolerance):
     """Whether two messages differ in direction, by the relative difference of their entries."""
     K = len(u)
     total_u, total_v = 0.0, 0.0
@@ -75,11 +75,11 @@ def filter_block(logp, point, fresh, first, length, a, b, reach):
         if fresh and t == 0:
             for k in range(len(a)):
                 b[k] = point.start[k]
-        weigh(logp, first + t, b, a)
+        update(logp, first + t, b, a)
 
 
 @kernel
-def settle(logp, point, fresh, row, length, low, tolerance, end, wrong):
+def repair_forward(logp, point, fresh, row, length, low, tolerance, end, wrong):
     """Filter the blocks marked in ``wrong`` from the end of the one before, and on while that changes their own end.
 
     The blocks low, low + 1, ... have their densities in ``logp`` (rows, K), from ``row`` on.
@@ -98,12 +98,12 @@ def settle(logp, point, fresh, row, length, low, tolerance, end, wrong):
             a[k], end[here, k] = end[here, k], a[k]
         predict(point.transition, a, old)
         predict(point.transition, end[here], b)
-        if apart(old, b, tolerance) and here + 1 < len(wrong) and not fresh[here + 1]:
+        if messages_differ(old, b, tolerance) and here + 1 < len(wrong) and not fresh[here + 1]:
             wrong[here + 1] = True
 
 
 @kernel
-def settle_back(logp, point, fresh, row, length, low, tolerance, left, begin, wrong):
+def repair_backward(logp, point, fresh, row, length, low, tolerance, left, begin, wrong):
     """The same backwards: begin[i] from begin[i + 1], once the filter has settled to ``left``."""
     K = len(point.start)
     a, b, pb = np.empty(K), np.empty(K), np.empty(K)
@@ -120,7 +120,7 @@ def settle_back(logp, point, fresh, row, length, low, tolerance, left, begin, wr
             b[k] = 1.0 if final else begin[here + 1, k]
         for t in range(length[i] - 1, -1, -1):
             step_back(logp, row[i] + t, point.transition, reach, t, b, pb)
-        if apart(begin[here], b, tolerance) and here > 0 and not fresh[here]:
+        if messages_differ(begin[here], b, tolerance) and here > 0 and not fresh[here]:
             wrong[here - 1] = True
         for k in range(K):
             begin[here, k] = b[k]
@@ -147,7 +147,7 @@ def step_back(logp, row, transition, reach, t, b, pb):
 
 
 @inner
-def weigh(logp, t, prediction, a):
+def update(logp, t, prediction, a):
     """a = prediction times density, normalised; densities relative to the largest in reach, which is returned."""
     K = len(a)
     top = -np.inf
@@ -165,7 +165,7 @@ def weigh(logp, t, prediction, a):
 
 # ---------------------------------------------------------------- forbidden transitions: doubt, and logarithms
 @kernel
-def doubtful(logp, point, fresh, a, marked):
+def underflow_matters(logp, point, fresh, a, marked):
     """Whether the filter over these rows leans on masses that were cut off at e^-300 or have vanished.
 
     Such masses are ``marked``.  They do no harm where they are a negligible part now, and the next prediction owes
@@ -186,7 +186,7 @@ def doubtful(logp, point, fresh, a, marked):
                 b[k] = point.start[k]
             if owed[k] > 1e-12 * b[k]:
                 return True
-        top = weigh(logp, t, b, a)
+        top = update(logp, t, b, a)
         for k in range(K):
             marked[k] = b[k] > 0.0 and (logp[t, k] - top < LOWEST or a[k] < VANISHED)
             if marked[k] and a[k] > 1e-12:
@@ -314,7 +314,7 @@ def draw_path(uniform, cumulative, cumulative_start, fresh, state, path):
 
 
 @kernel
-def draw_path_back(filtered, transition, uniform, fresh, path):
+def draw_path_backward(filtered, transition, uniform, fresh, path):
     r"""A path of states (T,) given the whole series, backwards from filtered probabilities (T, K).
 
     :math:`p(x_t = k \mid x_{t+1}, y) \propto filtered_{tk} P_{k x_{t+1}}`; the last state of a sequence follows its

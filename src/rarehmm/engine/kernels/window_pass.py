@@ -1,7 +1,7 @@
 """Each window on its own: lanes are windows, read with their buffers, the sums of every window kept apart."""
 
 from rarehmm.engine.dispatch import kernel
-from rarehmm.engine.kernels.full_pass import fill, get
+from rarehmm.engine.kernels.full_pass import gather_blocks, load_messages
 from rarehmm.engine.kernels.messages import backward, forward, smooth
 from rarehmm.engine.lanes import LANES, splat, store
 
@@ -18,9 +18,9 @@ def window_pass(family, point, left, right, buffer, length, y, layout, g, sums, 
     last = buffer + length
     n = last + buffer
     for low in range(0, len(layout.first), LANES):
-        shortest = fill(y, layout, low, buffer, n, g)
-        get(left, low, g.a, 0)
-        get(right, low, g.b, 0)
+        shortest = gather_blocks(y, layout, low, buffer, n, g)
+        load_messages(left, low, g.a, 0)
+        load_messages(right, low, g.b, 0)
         for k in range(K):
             store(sums.counts, (k,), splat(0.0))
             store(sums.first, (k,), splat(0.0))
