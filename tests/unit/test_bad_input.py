@@ -171,7 +171,11 @@ def test_transition(transition, error, message):
     [
         ({"mean": [0, 1]}, ValueError, "'variance' is missing; Gaussian needs mean, variance"),
         ({"mean": [0, 1], "varience": 1}, ValueError, "no parameter 'varience'; it has mean, variance. Did you mean"),
-        ({"mean": [0, 1, 2], "variance": 1}, ValueError, "mean has shape (3,); give one value for each of the 2"),
+        (
+            {"mean": [0, 1, 2], "variance": 1},
+            ValueError,
+            "mean has shape (3,); give one value for each of the 2 states",
+        ),
         (
             {"mean": [0, 1], "variance": [1, 0]},
             ValueError,

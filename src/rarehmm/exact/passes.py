@@ -1,10 +1,10 @@
 """Exact inference on a whole series: likelihood, gradient, smoothing, filtering, decoding, expectations for EM.
 
-Every function runs the kernels over blocks of the series, in lanes and in threads.  Blocks are warmed up over a halo,
-and the messages at their seams are compared: where they disagree by more than ``TOLERANCE`` the halo is lengthened,
-and where even the longest is too short (a long gap, regimes that never mix) the messages are carried from block to
-block one after the other.  ``sequential=True`` does that from the start: the same answer, slower.  Where forbidden
-transitions make even masses below e^-300 matter, everything is done in logarithms.
+Every function runs the kernels over blocks of the series, in SIMD lanes and in threads.  Blocks are warmed up over a
+halo, and the messages at their seams are compared: where they disagree by more than ``TOLERANCE``, the halo is
+lengthened; where even the longest is too short (a long gap, regimes that never mix), messages are propagated from block
+to block in order.  ``sequential=True`` does so from the start: the same result, but slower.  Where forbidden
+transitions make probabilities below e^-300 matter, everything is computed in log space.
 """
 
 import threading
@@ -42,18 +42,29 @@ from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
 from rarehmm.model.stationary import stationary
 
-TOLERANCE = 1e-10  # relative, of messages at seams
+TOLERANCE = 1e-10  # relative difference of messages at seams
 EVERY = 4  # steps between normalisations
-CACHE_BYTES = 1 << 20  # bytes of messages that a group of lanes may fill: half of a usual second-level cache
-CAREFUL = 1e-60  # transitions more probable than this swamp what is cut off at e^-300
+CACHE_BYTES = 1 << 20  # bytes of messages per group of lanes: half of a typical L2 cache
+CAREFUL = 1e-60  # transitions more probable than this outweigh anything cut off at e^-300
 
 
 class Expectations(NamedTuple):
-    """What one pass tells about all states together.
+    """Expected sufficient statistics of a series, given the parameters.
 
-    ``scores`` (K, P): expected sum of the family's scores; ``counts`` (K,): expected number of observations;
-    ``statistics`` (K, Q): expected sum of the family's statistics (these two only if asked for); ``pairs`` (K, K):
-    expected transitions; ``first`` (K,): expected first states, over sequences.
+    Parameters
+    ----------
+    log_likelihood
+        Log likelihood of the series.
+    scores
+        Expected sum of the family's scores (K, P).
+    counts
+        Expected number of observations (K,) in each state; only if statistics were requested.
+    statistics
+        Expected sum of the family's statistics (K, Q); only if requested.
+    pairs
+        Expected number of transitions (K, K) from state i to state j.
+    first
+        Expected number of sequences (K,) that start in each state.
     """
 
     log_likelihood: float
@@ -64,11 +75,43 @@ class Expectations(NamedTuple):
     first: Array
 
 
-# ---------------------------------------------------------------- what users call
+# ---------------------------------------------------------------- public functions
 def log_likelihood(
     model: Model, parameters: Parameters, series: Observations, *, threads: int | None = None, sequential: bool = False
 ) -> float:
-    """log p(y | parameters), summed over sequences."""
+    """Log likelihood log p(y | parameters), summed over sequences.
+
+    Parameters
+    ----------
+    model
+        The model.
+    parameters
+        Parameters in natural units.
+    series
+        The observations.
+    threads
+        Number of threads; None (default): all available ones.
+    sequential
+        Propagate messages through the series step by step instead of block by block: the same result, but slower.
+
+    Returns
+    -------
+    float
+        The log likelihood.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arguments do not fit each other.
+
+    Examples
+    --------
+    >>> from rarehmm import Model, Poisson, Series, log_likelihood, no_priors
+    >>> model = Model(Poisson(), 2, no_priors(Poisson()))
+    >>> parameters = model.parameters([[0.9, 0.1], [0.5, 0.5]], rate=[1.0, 9.0])
+    >>> round(log_likelihood(model, parameters, Series([0, 1, 12])), 3)
+    -7.167
+    """
     return Pass(model, parameters, series, threads, sequential).run().log_likelihood
 
 
@@ -81,14 +124,66 @@ def expectations(
     threads: int | None = None,
     sequential: bool = False,
 ) -> Expectations:
-    """Log likelihood and expected scores, transitions and (if asked for) statistics, in one pass."""
+    """Log likelihood and expected scores, transitions and (on request) statistics, in one pass.
+
+    Parameters
+    ----------
+    model
+        The model.
+    parameters
+        Parameters in natural units.
+    series
+        The observations.
+    with_statistics
+        Whether to compute ``counts`` and ``statistics`` as well.
+    threads
+        Number of threads; None (default): all available ones.
+    sequential
+        Propagate messages through the series step by step instead of block by block: the same result, but slower.
+
+    Returns
+    -------
+    Expectations
+        The expected sufficient statistics.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arguments do not fit each other.
+    """
     return Pass(model, parameters, series, threads, sequential, back=True, with_statistics=with_statistics).run()
 
 
 def log_posterior(
     model: Model, theta: Array, series: Observations, *, threads: int | None = None, sequential: bool = False
 ) -> tuple[float, Array]:
-    """Log posterior density of theta up to a constant, and its gradient (d,), by Fisher's identity."""
+    """Log posterior density of theta, up to a constant, and its gradient by Fisher's identity.
+
+    Parameters
+    ----------
+    model
+        The model.
+    theta
+        Point (d,); see ``Model.pack``.
+    series
+        The observations.
+    threads
+        Number of threads; None (default): all available ones.
+    sequential
+        Propagate messages through the series step by step instead of block by block: the same result, but slower.
+
+    Returns
+    -------
+    value : float
+        The log posterior density, up to a constant.
+    gradient : ndarray of shape (d,)
+        Its gradient.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arguments do not fit each other.
+    """
     found = expectations(model, model.unpack(theta), series, threads=threads, sequential=sequential)
     value = found.log_likelihood + model.log_prior(theta)
     slope = model.gradient_from_expectations(theta, found.scores, found.pairs, found.first) + model.log_prior_gradient(
@@ -99,7 +194,7 @@ def log_posterior(
 
 
 def log_posterior_value(model: Model, theta: Array, series: Observations, *, threads: int | None = None) -> float:
-    """The same without the gradient, in a third of the time."""
+    """Log posterior density of theta, up to a constant, in a third of the time that its gradient takes."""
     value = log_likelihood(model, model.unpack(theta), series, threads=threads)
     return value + float(model.log_prior(theta)) + objective_of(series).correction(theta)[0]
 
@@ -107,7 +202,31 @@ def log_posterior_value(model: Model, theta: Array, series: Observations, *, thr
 def smooth(
     model: Model, parameters: Parameters, series: Observations, *, threads: int | None = None, sequential: bool = False
 ) -> Array:
-    """Probabilities (T, K) of the states given the whole series."""
+    """Probability of each state at each time, given the whole series.
+
+    Parameters
+    ----------
+    model
+        The model.
+    parameters
+        Parameters in natural units.
+    series
+        The observations.
+    threads
+        Number of threads; None (default): all available ones.
+    sequential
+        Propagate messages through the series step by step instead of block by block: the same result, but slower.
+
+    Returns
+    -------
+    ndarray of shape (T, K)
+        The smoothed probabilities.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arguments do not fit each other.
+    """
     out = np.empty((len(series), model.n_states))
     Pass(model, parameters, series, threads, sequential, back=True, probabilities=out).run()
     return out
@@ -116,7 +235,31 @@ def smooth(
 def filter_states(
     model: Model, parameters: Parameters, series: Observations, *, threads: int | None = None, sequential: bool = False
 ) -> Array:
-    """Probabilities (T, K) of the states given the past and the present: the future cannot change them."""
+    """Probability of each state at each time, given the past and the present.
+
+    Parameters
+    ----------
+    model
+        The model.
+    parameters
+        Parameters in natural units.
+    series
+        The observations.
+    threads
+        Number of threads; None (default): all available ones.
+    sequential
+        Propagate messages through the series step by step instead of block by block: the same result, but slower.
+
+    Returns
+    -------
+    ndarray of shape (T, K)
+        The filtered probabilities; later observations do not change them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arguments do not fit each other.
+    """
     out = np.empty((len(series), model.n_states))
     Pass(model, parameters, series, threads, sequential, probabilities=out).run()
     return out
@@ -125,14 +268,60 @@ def filter_states(
 def predictive_log_density(
     model: Model, parameters: Parameters, series: Series, *, threads: int | None = None, sequential: bool = False
 ) -> Array:
-    """log p(y_t | y_1, ..., y_{t-1}) for each t (T,); 0 where y_t is missing.  They add up to the log likelihood."""
+    """One-step-ahead predictive log density log p(y_t | y_1, ..., y_{t-1}) of each observation.
+
+    Parameters
+    ----------
+    model
+        The model.
+    parameters
+        Parameters in natural units.
+    series
+        The observations.
+    threads
+        Number of threads; None (default): all available ones.
+    sequential
+        Propagate messages through the series step by step instead of block by block: the same result, but slower.
+
+    Returns
+    -------
+    ndarray of shape (T,)
+        The log densities, 0 where y_t is missing; they sum to the log likelihood.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arguments do not fit each other.
+    """
     out = np.empty(len(series))
     Pass(model, parameters, series, threads, sequential, predictive=out).run()
     return out
 
 
 def decode(model: Model, parameters: Parameters, series: Series) -> tuple[IntArray, float]:
-    """The most probable path of states (T,) given the series (Viterbi), and log p(path, y)."""
+    """Most probable path of hidden states given the series (Viterbi).
+
+    Parameters
+    ----------
+    model
+        The model.
+    parameters
+        Parameters in natural units.
+    series
+        The observations.
+
+    Returns
+    -------
+    path : ndarray of shape (T,)
+        The states.
+    log_density : float
+        Joint log density log p(path, y).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arguments do not fit each other.
+    """
     model.check(series)
     T, K = len(series), model.n_states
     point = prepared(model, parameters)
@@ -149,7 +338,29 @@ def decode(model: Model, parameters: Parameters, series: Series) -> tuple[IntArr
 
 
 def joint_log_density(model: Model, parameters: Parameters, series: Series, path: npt.ArrayLike) -> float:
-    """log p(path, y) of a given path of states (T,)."""
+    """Joint log density log p(path, y) of the series and a path of hidden states.
+
+    Parameters
+    ----------
+    model
+        The model.
+    parameters
+        Parameters in natural units.
+    series
+        The observations.
+    path
+        States (T,), integers in 0..K-1.
+
+    Returns
+    -------
+    float
+        The log density.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arguments do not fit each other.
+    """
     model.check(series)
     x = check_labels(path, len(series), model.n_states, "path")
     point = prepared(model, parameters)
@@ -165,16 +376,16 @@ def joint_log_density(model: Model, parameters: Parameters, series: Series, path
     return total
 
 
-# ---------------------------------------------------------------- parts
+# ---------------------------------------------------------------- building blocks
 def prepared(model: Model, parameters: Parameters) -> Point:
-    """Parameters for kernels, checked against the model, with what the family prepares once per theta."""
+    """Check parameters against the model, and add the constants that the family prepares from them for kernels."""
     phi, transition, start = model.check_parameters(parameters)
     c = np.array([prepare(model.family, row) for row in phi], dtype=float).reshape(len(phi), -1)  # (K, C)
     return Point(phi, c, transition, start)
 
 
 def densities(model: Model, point: Point, y: Array) -> Array:
-    """Log densities (n, K) of the rows y (n, D), without the family's ``constant``."""
+    """Log densities (n, K) of the rows y (n, D) in each state, without the family's ``constant``."""
     out = np.empty((len(y), model.n_states))
     with explained(model.name):
         log_densities(model.family, point, y, *scratch(y.shape[1]), out)
@@ -182,14 +393,14 @@ def densities(model: Model, point: Point, y: Array) -> Array:
 
 
 def row_ranges(series: Series) -> list[tuple[int, int]]:
-    """Stretches of rows that are worked on one after the other."""
+    """Ranges [low, high) of rows to process one after the other."""
     return [(low, min(len(series), low + blocks.CHUNK)) for low in range(0, len(series), blocks.CHUNK)]
 
 
 def add_expected(
     family: Family, point: Point, y: Array, gamma: Array, scores: Array, counts: Array, parts: Array
 ) -> None:
-    """Add expected scores (K, P), counts (K,) and statistics (K, Q) of rows y with probabilities gamma (n, K)."""
+    """Add expected scores (K, P), counts (K,) and statistics (K, Q) of rows y, weighted by gamma (n, K)."""
     seen = observed_rows(family, y)
     value = y[seen, 0] if columns(family) == 1 else tuple(y[seen].T)
     counts += gamma[seen].sum(0)
@@ -200,7 +411,7 @@ def add_expected(
 
 
 def sequence_starts(series: Series, low: int, high: int) -> BoolArray:
-    """Which of the rows [low, high) begin a sequence."""
+    """Mask of the rows in [low, high) at which a sequence begins."""
     out = np.zeros(high - low, dtype=bool)
     first = series.bounds[:-1]
     out[first[(first >= low) & (first < high)] - low] = True
@@ -208,7 +419,7 @@ def sequence_starts(series: Series, low: int, high: int) -> BoolArray:
 
 
 def constant_total(model: Model, series: Observations) -> float:
-    """Sum of the terms that the family's ``log_density`` leaves out; remembered by the series."""
+    """Sum of the terms that the family's ``log_density`` leaves out, cached by the series."""
     if not hasattr(model.family, "constant"):
         return 0.0
     series = rows_in(series)
@@ -219,7 +430,7 @@ def constant_total(model: Model, series: Observations) -> float:
 
 @dataclass(frozen=True)
 class Constants:
-    """The sum, over a stretch, of what the family's ``log_density`` leaves out."""
+    """Sum, over a range of rows, of the terms that the family's ``log_density`` leaves out."""
 
     family: Family
 
@@ -228,20 +439,20 @@ class Constants:
 
 
 def add_constants(model: Model, series: Series, predictive: Array) -> None:
-    """Add what the family's ``log_density`` leaves out to predictive log densities (T,)."""
+    """Add the terms that the family's ``log_density`` leaves out to predictive log densities (T,)."""
     if hasattr(model.family, "constant"):
         for first, y in series.strides():
             predictive[first : first + len(y)] += constant(model.family, y)
 
 
 def messages_differ(u: Array, v: Array, tolerance: float) -> BoolArray:
-    """Which rows of two sets of messages (n, K) differ in direction, by the relative difference of their entries."""
+    """Mask of the rows in which two sets of messages (n, K) differ in direction, by relative difference."""
     u, v = u / u.sum(1, keepdims=True), v / v.sum(1, keepdims=True)
     return np.asarray((np.abs(u - v) > tolerance * np.maximum(u, v)).any(1))
 
 
 class _Workspace(threading.local):
-    """What a thread keeps from one pass to the next: fresh memory would have to be fetched page by page."""
+    """Arrays that a thread reuses from one pass to the next, which saves page faults."""
 
     group: Group | None = None
 
@@ -250,7 +461,7 @@ _workspace = _Workspace()
 
 
 def workspace(n: int, D: int, K: int) -> Group:
-    """A group of at least n steps, for this thread alone."""
+    """Group of lanes for at least n steps, private to this thread."""
     kept = _workspace.group
     if kept is None or len(kept.y) < n or kept.y.shape[1] != D or kept.p.shape[1] != K:
         kept = _workspace.group = group(n, D, K)
@@ -258,7 +469,27 @@ def workspace(n: int, D: int, K: int) -> Group:
 
 
 class Pass:
-    """One pass over a series at one set of parameters: plan of blocks, probing of the halo, seams, settling."""
+    """One pass over a series at one set of parameters: plan blocks, find a halo that is long enough, repair the seams.
+
+    Parameters
+    ----------
+    model, parameters, series
+        What to compute.
+    threads
+        Number of threads; None: all available ones.
+    sequential
+        Whether to propagate messages in order from the start.
+    back
+        Whether to run backwards as well, for smoothing and expectations.
+    with_statistics
+        Whether to sum the family's statistics.
+    probabilities
+        Array (T, K) to fill with smoothed (with ``back``) or filtered probabilities.
+    predictive
+        Array (T,) to fill with predictive log densities.
+    each
+        Function from the sums (n, LANES) over the blocks of a group of lanes to a result for each block (LANES, ...).
+    """
 
     def __init__(
         self,
@@ -284,11 +515,11 @@ class Pass:
         steps_matter = (len(self.probabilities) > 0 and not back) or len(self.predictive) > 0
         self.task = Task(0, 1 if steps_matter else EVERY, back, with_statistics)
         self.sizes, self.each = (K, P, n_statistics(model.family)), each
-        self.largest = CACHE_BYTES // (2 * K * 8 * LANES)  # observations of a block, if halos are shorter
+        self.largest = CACHE_BYTES // (2 * K * 8 * LANES)  # observations per block, unless halos are longer
         self.distribution = self.point.start if model.start is None else stationary(self.point.transition)
 
     def run(self) -> Expectations:
-        """All blocks, until the seams agree; in logarithms where nothing else is safe."""
+        """Process all blocks until the seams agree; fall back to log space where nothing else is safe."""
         if self.point.transition.min() < CAREFUL:
             self.task = self.task._replace(every=1)
             if self.underflow_matters():
@@ -311,7 +542,7 @@ class Pass:
 
     # ------------------------------------------------------------ forbidden transitions
     def underflow_matters(self) -> bool:
-        """Whether some transition is so improbable that masses below e^-300 decide what is right."""
+        """Whether transitions are so improbable that probabilities below e^-300 affect the result."""
         K = self.sizes[0]
         a, marked = np.ones(K), np.zeros(K, dtype=bool)
         stretches = row_ranges(self.series)
@@ -320,14 +551,15 @@ class Pass:
         )
 
     def logp(self, low: int, high: int) -> Array:
+        """Log densities of the rows [low, high) in each state."""
         return densities(self.model, self.point, self.series.read(low, high))
 
     def in_log_space(self) -> Expectations:
-        """The same answers in logarithms, step by step: slower by far, and right for any transition matrix."""
+        """Compute everything in log space, step by step: much slower, but correct for any transition matrix."""
         if not self.objective.is_exact or self.each is not None:
             raise ValueError(
-                "forbidden transitions leave hardly any way through this series: this asks for logarithms, and for all "
-                "of it in memory. Allow more (memory_limit), or small probabilities, such as 1e-10, instead of zeros."
+                "with these forbidden transitions hardly any path fits the series, so it must be processed in log "
+                "space and in memory. Raise memory_limit, or use small probabilities, such as 1e-10, instead of zeros."
             )
         (K, P, Q), T = self.sizes, len(self.series)
         with np.errstate(divide="ignore"):
@@ -362,7 +594,7 @@ class Pass:
 
     # ------------------------------------------------------------ blocks and halos
     def plans(self) -> Iterator[None]:
-        """Blocks, chunks and unset seams, with longer and longer halos."""
+        """Set up blocks, chunks and initial seams, with longer and longer halos."""
         for found, halo in self.objective.plans(self.largest, len(self.probabilities) > 0):
             self.blocks = found
             self.task = self.task._replace(halo=0 if self.blocks.fresh.all() else halo)
@@ -373,9 +605,9 @@ class Pass:
             yield
 
     def with_halo(self) -> list[Any] | None:
-        """Results of all chunks if some halo is long enough for every seam; None, with the blocks marked, if not.
+        """Results of all chunks if some halo is long enough at every seam; else None, with the failing blocks marked.
 
-        Halos are tried on the first chunk.  Blocks of a sample have no neighbours to agree with.
+        Halos are tried on the first chunk.  The blocks of a sample have no neighbours to agree with.
         """
         for _ in self.plans():
             first = self.run_chunks(self.parts[:1], 1)
@@ -388,9 +620,9 @@ class Pass:
         return None
 
     def mark_seams(self, count: int, tolerance: float) -> int:
-        """Mark the blocks, of the first ``count``, whose halos did not reach the message of their neighbour.
+        """Mark those of the first ``count`` blocks whose halos miss their neighbours' messages; return how many.
 
-        Of the filter it is the prediction that counts: a state without mass still receives some from the others.
+        Predictions are compared, not filters: a state without mass still receives some from the others.
         """
         self.marks, self.marks_back = np.zeros((2, len(self.blocks.first)), dtype=bool)
         left, right, end, begin = (m[:count] for m in self.seams)
@@ -401,7 +633,7 @@ class Pass:
         return int(self.marks.sum() + self.marks_back.sum())
 
     def repair_seams(self) -> None:
-        """Carry messages through the marked blocks one after the other; then no halo is needed any more."""
+        """Propagate messages through the marked blocks in order, after which no halo is needed."""
         if self.sequential:
             *_, _ = self.plans()  # the longest halo
             self.marks, self.marks_back = np.ones((2, len(self.blocks.first)), dtype=bool)
@@ -414,7 +646,7 @@ class Pass:
                 repair_forward(rows[0], self.point, fresh, *rows[1:], TOLERANCE, end, self.marks)
         left[1:] = end[:-1]
         if self.back:
-            self.marks_back |= self.marks  # other states may be in reach now
+            self.marks_back |= self.marks  # other states may be reachable now
             for chunk in reversed(self.parts):
                 if (rows := self.marked_densities(chunk, self.marks_back)) is not None:
                     repair_backward(rows[0], self.point, fresh, *rows[1:], TOLERANCE, left, begin, self.marks_back)
@@ -422,7 +654,7 @@ class Pass:
             right[-1] = 1.0
 
     def marked_densities(self, chunk: blocks.Chunk, marks: BoolArray) -> tuple[Array, IntArray, IntArray, int] | None:
-        """Densities of a chunk with the places of its blocks in them, in order of time; None if none is marked."""
+        """Log densities of a chunk, and where its blocks lie in them, in order of time; None if no block is marked."""
         members = slice(chunk.low, chunk.high)
         if not marks[members].any():
             return None
@@ -431,7 +663,10 @@ class Pass:
 
     # ------------------------------------------------------------ chunks
     def run_chunks(self, parts: list[blocks.Chunk], threads: int | None) -> list[Any]:
-        """The kernel over chunks: log likelihoods, sums, what ``each`` makes of blocks; messages go to the seams."""
+        """Run the kernel over chunks, and store the messages at their seams.
+
+        Returns log likelihoods, sums, and the results of ``each`` for the blocks.
+        """
         longest = int(self.blocks.length.max()) + 2 * self.task.halo
         work = Sweep(self.model.family, self.model.name, self.point, self.task, self.sizes, longest, self.each)
 
@@ -449,9 +684,9 @@ class Pass:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The work of a pass on a chunk, as it is sent to whoever does it.
+    """The work of a pass on one chunk, which can be sent to another process.
 
-    ``each``: from sums (n, LANES) over the blocks of a group of lanes to what is wanted of each block (LANES, ...).
+    ``each`` maps the sums (n, LANES) over the blocks of a group of lanes to a result for each block (LANES, ...).
     """
 
     family: Family
@@ -465,7 +700,7 @@ class Sweep:
     def __call__(
         self, y: Array, layout: Layout, messages: Array, probabilities: Array, predictive: Array
     ) -> tuple[float, Array, Array | None, Array]:
-        """Log likelihood, sums over lanes, what is wanted of each block, and the messages at their ends."""
+        """Log likelihood, sums over lanes, results for each block, and the messages at the ends of blocks."""
         n, work = len(layout.first), workspace(self.longest, y.shape[1], self.sizes[0])
         value, total, of_blocks, step = 0.0, np.zeros(1), [], n if self.each is None else LANES
         for low in range(0, n, step):
