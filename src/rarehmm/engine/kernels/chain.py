@@ -1,11 +1,11 @@
-"""One chain: any sampler, any family, over windows gathered beforehand in lane order.  It never sees the series.
+"""One chain, for any sampler and any family, over windows gathered in lane order beforehand.  It never sees the series.
 
-A step unpacks theta, carries messages through the windows of this step, sums their gradients with weights, adds the
-slope of the log prior and calls the sampler's ``step``.  Everything is worked out from theta anew, in O(K^3) at most.
+A step unpacks theta, propagates messages through the windows of this step, sums their gradients with weights, adds the
+gradient of the log prior and calls the sampler's ``step``.  Everything is recomputed from theta, in O(K^3) at most.
 
-With a mode, the sampler moves a whitened position z, theta = centre + factor z; with frozen statistics t_n of each
+With a mode, the sampler moves a whitened position z, theta = centre + factor z.  With frozen statistics t_n of each
 window, the gradient is s(theta; total) + sum over windows of w [g_n(theta) - s(theta; t_n)], where s, the complete-data
-score, is linear in the statistics: one evaluation a step, of the total less the weighted statistics of the windows.
+score, is linear in the statistics: one evaluation per step, at the total minus the weighted statistics of the windows.
 """
 
 import math
@@ -26,13 +26,13 @@ from rarehmm.engine.lanes import LANES, lane_sum, load, splat, store
 
 # ---------------------------------------------------------------- from theta to parameters
 def store_row(parts: Any, array: Array, row: int) -> None:
-    """array[row] = parts, the other way of ``take``."""
+    """Set array[row] = parts, the inverse of ``take``."""
     for i in range(len(parts)):
         array[row, i] = parts[i]
 
 
 def is_empty_tuple(parts: Any) -> bool:
-    """Whether a numba type is that of the tuple ()."""
+    """Whether a numba type is that of the empty tuple."""
     return isinstance(parts, types.BaseTuple) and len(parts) == 0
 
 
@@ -45,7 +45,7 @@ specialise(store_row, lambda *kinds: _store_nothing if is_empty_tuple(kinds[0]) 
 
 @inner
 def unpack(family, target, theta, point):
-    """theta (d,) to natural parameters, what the family prepares from them, and the transition matrix."""
+    """Unpack theta (d,) into natural parameters, the constants that the family prepares, and the transition matrix."""
     phi, c, P_jk = point.phi, point.c, point.transition
     row, column, logs, expanded = target.row, target.column, target.logs, target.expanded
     K, P = phi.shape
@@ -76,7 +76,7 @@ def unpack(family, target, theta, point):
 # ---------------------------------------------------------------- gradients
 @inner
 def zero_sums(sums):
-    """All sums to zero."""
+    """Set all sums to zero."""
     K, P = sums.scores.shape[:2]
     for k in range(K):
         store(sums.first, (k,), splat(0.0))
@@ -91,8 +91,11 @@ def zero_sums(sums):
 
 
 class Workspace(NamedTuple):
-    """What a chain works in: messages of a group of lanes, the fields of ``gradient.Assembly``, statistics (C,) that
-    the windows of a step leave to the control variate, and vectors (2, full)."""
+    """Workspace of a chain.
+
+    It holds the messages of a group of lanes, the fields of ``gradient.Assembly``, the statistics (C,) that the windows
+    of a step leave to the control variate, and vectors (2, full).
+    """
 
     p: Array
     a: Array
@@ -112,7 +115,7 @@ class Workspace(NamedTuple):
 
 
 def add_scores(scores: Any, k: int, total: Array) -> None:
-    """Add the scores of state k, a tuple of P, to ``total`` (K, P)."""
+    """Add the scores of state k, a tuple of length P, to ``total`` (K, P)."""
     for i in range(len(scores)):
         total[k, i] += scores[i]
 
@@ -126,8 +129,10 @@ specialise(add_scores, lambda *kinds: _add_nothing if is_empty_tuple(kinds[0]) e
 
 @inner
 def add_frozen(family, target, point, workspace):
-    """Add the complete-data scores, transitions and first states of the statistics room.frozen (C,): counts, sums,
-    transitions, first states."""
+    """Add the complete-data scores, transitions and first states of the frozen statistics (C,).
+
+    ``workspace.frozen`` holds counts, sums, transitions and first states, in this order.
+    """
     K = len(workspace.distribution)
     t, scores, first, pairs = workspace.frozen, workspace.scores, workspace.first, workspace.pairs
     Q = (len(t) - K * K - 2 * K) // K
@@ -142,7 +147,7 @@ def add_frozen(family, target, point, workspace):
 
 @inner
 def add_owned(q, owner, gathered, target, point, theta, sums, workspace, gradient):
-    """Add to each component of a group q the gradient of the lanes that belong to it alone."""
+    """Add to each component of group q the gradient of the lanes that belong to it alone."""
     phi, transition, scores, pairs = point.phi, point.transition, workspace.scores, workspace.pairs
     K = len(transition)
     for i in range(gathered.owners[q, 0], gathered.owners[q, 1]):
@@ -157,7 +162,7 @@ def add_owned(q, owner, gathered, target, point, theta, sums, workspace, gradien
 
 @inner
 def estimate(family, target, gathered, at, count, theta, point, sums, workspace, gradient):
-    """The gradient (d,) of the log posterior at theta, estimated from the sets at, ..., at + count - 1 of windows."""
+    """Estimate the gradient (d,) of the log posterior at theta from the sets at, ..., at + count - 1 of windows."""
     phi, transition = point.phi, point.transition
     K, P = phi.shape
     d, C = len(theta), len(target.total)
@@ -220,14 +225,14 @@ def estimate(family, target, gathered, at, count, theta, point, sums, workspace,
 @kernel
 def estimates(family, target, gathered, theta, point, sums, workspace, out):
     """Gradient estimates (m, d), one from each set of windows, all at the same theta (d,)."""
-    one = np.int64(1)  # as below, no literal
+    one = np.int64(1)  # not a literal, for the reason given in run_chain
     for at in range(len(out)):
         estimate(family, target, gathered, at, one, theta, point, sums, workspace, out[at])
 
 
 @inner
 def locate(target, position, theta):
-    """The vector of all parameters at a position (d,)."""
+    """Convert a position (d,) of the chain to the vector of all parameters."""
     centre, factor, whitened, free = target.centre, target.factor, target.whitened, target.free
     for i in range(len(position)):
         total = position[i]
@@ -240,15 +245,15 @@ def locate(target, position, theta):
 
 @kernel
 def run_chain(sampler, family, target, gathered, sets, noise, position, memory, point, sums, workspace, draws):
-    """A step for each row of draws (m, d), which gets theta after it, as long as the ``sets`` of windows last.
+    """Run one step per row of draws (m, d), storing theta after each, while the ``sets`` of windows last.
 
-    Position and memory are left where the chain stands.  Returns how many steps were good, and whether the chain is
-    well: it stops where a component leaves its bounds, or is NaN.
+    Position and memory are updated in place.  Returns the number of valid steps, and whether the chain is still valid:
+    it stops where a component leaves its bounds or is NaN.
     """
     theta, gradient = workspace.vectors
     factor, bounds, growth, whitened = target.factor, target.bounds, target.growth, target.whitened
     d, free = len(position), target.free
-    at = np.int64(0)  # a bare 0 is a literal at first, for which numba would compile ``estimate`` once more
+    at = np.int64(0)  # a bare 0 is a literal at first, and numba would compile ``estimate`` a second time for it
     for i in range(len(theta)):
         theta[i] = target.vector[i]
     locate(target, position, theta)
@@ -265,7 +270,7 @@ def run_chain(sampler, family, target, gathered, sets, noise, position, memory, 
         at += count
         for i in range(d):  # i <= free[i]
             gradient[i] = gradient[free[i]]
-        if whitened:  # L' g, in place
+        if whitened:  # L' g in place
             for j in range(d):
                 total = 0.0
                 for i in range(j, d):

@@ -1,4 +1,4 @@
-"""Each window on its own: lanes are windows, read with their buffers, the sums of every window kept apart."""
+"""Expectations of each window by itself: each lane is a window, read with its buffers."""
 
 from rarehmm.engine.dispatch import kernel
 from rarehmm.engine.kernels.full_pass import gather_blocks, load_messages
@@ -8,10 +8,11 @@ from rarehmm.engine.lanes import LANES, splat, store
 
 @kernel
 def window_pass(family, point, left, right, buffer, length, y, layout, g, sums, scores, pairs, counts, first, parts):
-    """Expected scores (n, K, P), transitions (n, K, K), counts and first states (n, K), statistics (n, K, Q) of the n
-    windows of a chunk.
+    """Expectations of each of the n windows of a chunk.
 
-    Messages start from ``left`` (n, K) at the left end of the buffer and from ``right`` (n, K) at the right end.
+    Expected scores (n, K, P), transitions ``pairs`` (n, K, K), ``counts`` and ``first`` states (n, K), and statistics
+    ``parts`` (n, K, Q).  Messages start from ``left`` (n, K) at the left end of the buffer and from ``right`` (n, K) at
+    the right end.
     """
     K, P = scores.shape[1:]
     Q = parts.shape[2]
