@@ -64,7 +64,10 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """scikit-learn takes a second to import, and is needed by one class only; the contract is for authors."""
+    """Import a name on first use: ``RareHMM`` needs scikit-learn, which takes a second to import.
+
+    ``check_emission`` is for authors of families only.
+    """
     if name == "RareHMM":
         from rarehmm.estimator import RareHMM
 

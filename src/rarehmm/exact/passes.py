@@ -110,7 +110,7 @@ def log_likelihood(
     >>> model = Model(Poisson(), 2, no_priors(Poisson()))
     >>> parameters = model.parameters([[0.9, 0.1], [0.5, 0.5]], rate=[1.0, 9.0])
     >>> round(log_likelihood(model, parameters, Series([0, 1, 12])), 3)
-    -7.167
+    -7.209
     """
     return Pass(model, parameters, series, threads, sequential).run().log_likelihood
 

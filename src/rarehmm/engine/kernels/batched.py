@@ -1,6 +1,7 @@
 """Log posteriors and gradients of many points theta on one series: each lane is a point.
 
-All lanes share each reading of an observation.  There are no blocks, halos or seams: time runs from the first observation to the last, and every lane is exact.
+All lanes share each reading of an observation.  There are no blocks, halos or seams: time runs from the first
+observation to the last, and every lane is exact.
 """
 
 import functools
