@@ -21,7 +21,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "model", "simulation",
     ),
     "emissions": (),
-    "exact": ("blocks", "block_sample", "statistics", "passes", "batched", "em"),
+    "exact": ("blocks", "block_sample", "statistics", "densities", "block_pass", "passes", "batched", "em"),
     "search": ("labels", "initial", "regimes", "selection", "mode", "long_series"),
     "windows": ("windows", "gradients", "label_sums", "pool"),
     "designs": (),

@@ -23,9 +23,9 @@ from rarehmm.emissions.von_mises import VonMises
 from rarehmm.emissions.zero_inflated_poisson import ZeroInflatedPoisson
 from rarehmm.engine.automatic import density_of
 from rarehmm.engine.contracts.sampler import DivergedError
+from rarehmm.exact.block_pass import Expectations
 from rarehmm.exact.em import Climb, climb
 from rarehmm.exact.passes import (
-    Expectations,
     decode,
     expectations,
     filter_states,

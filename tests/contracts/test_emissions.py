@@ -30,7 +30,7 @@ from rarehmm.data.domains import POSITIVE, REALS, Domain
 from rarehmm.emissions import families
 from rarehmm.engine.contracts.family import Parameter, complete_score, log_density, prepare, score, statistics
 from rarehmm.engine.dispatch import compiled
-from rarehmm.exact.passes import densities, prepared
+from rarehmm.exact.densities import densities, prepared
 
 PRODUCTS = [
     Product(Gaussian(), Gaussian()),

@@ -26,7 +26,7 @@ from rarehmm.engine.contracts.family import (
 )
 from rarehmm.engine.dispatch import compiled
 from rarehmm.engine.dispatch.tags import tags
-from rarehmm.exact.passes import densities, prepared
+from rarehmm.exact.densities import densities, prepared
 from rarehmm.posterior.posterior import described, restored
 
 FAMILIES = {

@@ -30,8 +30,9 @@ from rarehmm.engine.contracts.family import (
     statistics,
 )
 from rarehmm.engine.dispatch import provides
+from rarehmm.exact.densities import densities, prepared
 from rarehmm.exact.em import climb
-from rarehmm.exact.passes import densities, expectations, log_posterior, prepared, smooth
+from rarehmm.exact.passes import expectations, log_posterior, smooth
 from rarehmm.model.checks import check_prior
 from rarehmm.model.coordinates import HUGE
 from rarehmm.model.model import Model

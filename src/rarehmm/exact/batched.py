@@ -18,16 +18,10 @@ from rarehmm.engine.dispatch import explained
 from rarehmm.engine.kernels.batched import Batch, advance, batch, gradients
 from rarehmm.engine.kernels.messages import Point
 from rarehmm.engine.lanes import LANES
+from rarehmm.exact.block_pass import CAREFUL, Pass
 from rarehmm.exact.block_sample import Observations, objective_of, rows_in
-from rarehmm.exact.passes import (
-    CAREFUL,
-    Pass,
-    constant_total,
-    log_posterior,
-    log_posterior_value,
-    row_ranges,
-    sequence_starts,
-)
+from rarehmm.exact.densities import constant_total, row_ranges, sequence_starts
+from rarehmm.exact.passes import log_posterior, log_posterior_value
 from rarehmm.exact.statistics import n_summed
 from rarehmm.model.model import Model
 

@@ -13,8 +13,9 @@ import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
 from rarehmm.common.arrays import Array
+from rarehmm.exact.block_pass import Expectations
 from rarehmm.exact.block_sample import Observations, objective_of, rows_in
-from rarehmm.exact.passes import Expectations, expectations, log_posterior
+from rarehmm.exact.passes import expectations, log_posterior
 from rarehmm.model.coordinates import SMALLEST, AdditiveLogRatio
 from rarehmm.model.learnable import check_learnable
 from rarehmm.model.model import Model

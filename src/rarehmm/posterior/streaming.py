@@ -18,7 +18,8 @@ from rarehmm.common.progress import OnProgress, silent
 from rarehmm.common.writing import whole_folder, written_npy
 from rarehmm.data.series import STRETCH, Series
 from rarehmm.data.sources.checks import library
-from rarehmm.exact.passes import densities, filter_states, prepared, smooth
+from rarehmm.exact.densities import densities, prepared
+from rarehmm.exact.passes import filter_states, smooth
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
 

@@ -10,8 +10,9 @@ from rarehmm.common.checks import warn_interrupted
 from rarehmm.data.series import Series
 from rarehmm.engine.contracts.family import observed_rows, prepare, statistics
 from rarehmm.engine.kernels.sequential import draw_path_backward
+from rarehmm.exact.densities import sequence_starts
 from rarehmm.exact.em import normalised_rows
-from rarehmm.exact.passes import filter_states, sequence_starts
+from rarehmm.exact.passes import filter_states
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
 from rarehmm.model.priors import Flat

@@ -23,10 +23,11 @@ from rarehmm.data.pieces import rows_at
 from rarehmm.data.series import Series
 from rarehmm.engine.kernels.messages import split_sums
 from rarehmm.exact import blocks
+from rarehmm.exact.block_pass import Expectations, Pass
 from rarehmm.exact.block_sample import HALOS, Anchor, BlockSample
 from rarehmm.exact.blocks import SMALLEST
 from rarehmm.exact.em import Climb, with_positive_transitions
-from rarehmm.exact.passes import Expectations, Pass, expectations, log_likelihood, log_posterior
+from rarehmm.exact.passes import expectations, log_likelihood, log_posterior
 from rarehmm.exact.statistics import control_statistics
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters

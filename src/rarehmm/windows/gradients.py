@@ -15,7 +15,8 @@ from rarehmm.engine.kernels.messages import group, zeros
 from rarehmm.engine.kernels.window_pass import window_pass
 from rarehmm.exact import blocks
 from rarehmm.exact.block_sample import Observations, objective_of, rows_in
-from rarehmm.exact.passes import filter_states, prepared, smooth
+from rarehmm.exact.densities import prepared
+from rarehmm.exact.passes import filter_states, smooth
 from rarehmm.exact.statistics import control_statistics, n_statistics
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters

@@ -13,7 +13,7 @@ from rarehmm.emissions import families
 from rarehmm.engine.contracts.family import columns
 from rarehmm.engine.dispatch import cached_files
 from rarehmm.exact.batched import BatchedLogPosterior
-from rarehmm.exact.passes import Pass
+from rarehmm.exact.block_pass import Pass
 from rarehmm.model.parameters import Priors
 from rarehmm.samplers.baoab import Baoab
 from rarehmm.sampling.gibbs import draw_states
