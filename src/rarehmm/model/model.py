@@ -273,7 +273,7 @@ class Model:
         Returns
         -------
         Parameters
-            The same parameters, unchanged.
+            The parameters, unchanged.
 
         Raises
         ------
@@ -439,7 +439,7 @@ class Model:
         Returns
         -------
         Model
-            The same model in other coordinates.
+            The copy.
         """
         return replace(self, coordinates=AdditiveLogRatio.around(transition))
 

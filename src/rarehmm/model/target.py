@@ -14,10 +14,10 @@ from rarehmm.common.arrays import Array, BoolArray, IntArray
 class Target(NamedTuple):
     """The posterior of a model as kernels see it: arrays and flags, no Python objects.
 
-    ``logs`` (P,): which parameters are sampled as logarithms; ``prior`` (P, 5): slope of their log prior in theta, as
-    coefficients of x^-2, ..., x^2; ``concentration`` of the Dirichlet prior over the ``allowed`` (K,) entries of each
-    row; ``expanded``: whether transitions are expanded means; ``row``, ``column``: state and parameter, or entry of the
-    transition matrix, of each component of the ``vector`` of all parameters, which holds the fixed ones;
+    ``logs`` (P,): which parameters are sampled as logarithms; ``prior`` (P, 5): derivative of their log prior in theta,
+    as coefficients of x^-2, ..., x^2; ``concentration`` of the Dirichlet prior over the ``allowed`` (K,) entries of
+    each row; ``expanded``: whether transitions are expanded means; ``row``, ``column``: state and parameter, or entry
+    of the transition matrix, of each component of the ``vector`` of all parameters, which holds the fixed ones;
     ``stationary``: whether sequences start from the stationary distribution, else from ``start`` (K,); ``free`` (d,):
     positions of the components that are sampled, with their ``bounds`` (2, d) and ``power`` (d,).
 
