@@ -20,7 +20,7 @@ from configurations import CASES, simulated
 from scipy.stats import wasserstein_distance
 
 import rarehmm as rh
-from rarehmm.exact.em import rows
+from rarehmm.exact.em import normalised_rows
 from rarehmm.sampling.diagnostics import mixing
 from rarehmm.sampling.gibbs import gibbs
 from rarehmm.sampling.hmc import hmc
@@ -89,7 +89,9 @@ def one(name, seed, wanted, both):
     found = infer(np.random.default_rng(seed), model, series, wanted=wanted, threads=1)
     seconds = time.perf_counter() - began
     mode = found.mode
-    top = rh.climb(model, series, model.natural(truth.phi, rows(truth.transition + 1e-6)), tolerance=1e-3, threads=1)
+    top = rh.climb(
+        model, series, model.natural(truth.phi, normalised_rows(truth.transition + 1e-6)), tolerance=1e-3, threads=1
+    )
     rng = np.random.default_rng([seed, 9])
     gold, reference, effective, agree = golden(rng, case, found, series, wanted, both)
     mine = shuffled(rng, found.theta) if len(found.theta) == 1 else found.theta

@@ -103,7 +103,7 @@ def window(D, size):
     pool = Pool(model, series, windows, uniform(windows), size, separate=False, memory=1 << 29)
     sets = EACH // size
     gathered, target, (point, sums, room) = pool.allocate(sets), target_of(model, pool), workspace(model, pool)
-    theta, out = model.spread(model.pack(truth)), np.empty((sets, len(model.vector)))
+    theta, out = model.with_fixed(model.pack(truth)), np.empty((sets, len(model.vector)))
     gather = smallest(lambda: pool.fill(rng, sets, gathered))
     began = time.perf_counter()
     estimates(family, target, gathered, theta, point, sums, room, out)

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.signal import lfilter
 
 import rarehmm as rh
-from rarehmm.exact.em import climb, rows
+from rarehmm.exact.em import climb, normalised_rows
 from rarehmm.exact.passes import decode, smooth
 from rarehmm.search.initial import find_states
 from rarehmm.search.labels import from_labels, kmeans_labels
@@ -146,7 +146,7 @@ def one(case, seed, peers):
         return f1(smooth(model, parameters, series, threads=1), rare)
 
     oracle = quality(truth)
-    begin = model.natural(truth.phi, rows(truth.transition + 1e-6))
+    begin = model.natural(truth.phi, normalised_rows(truth.transition + 1e-6))
     top = climb(model, series, begin, tolerance=1e-3, threads=1)
     began = time.perf_counter()
     best = find_states(model, series, threads=1)[0]

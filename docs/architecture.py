@@ -23,10 +23,11 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "data": ("sources", "tables", "workers", "domains", "summaries", "series", "pieces", "transforms", "files"),
     "engine": ("dispatch", "lanes", "elementary", "special", "contracts", "automatic", "kernels"),
     "model": (
-        "priors", "conjugate", "default_priors", "stationary", "coordinates", "fixed", "target", "model", "simulation",
+        "priors", "conjugate", "default_priors", "parameters", "checks", "learnable", "named_priors", "stationary",
+        "coordinates", "fixed", "target", "model", "simulation",
     ),
     "emissions": (),
-    "exact": ("blocks", "block_sample", "statistics", "passes", "batched", "em"),
+    "exact": ("blocks", "block_sample", "statistics", "densities", "block_pass", "passes", "batched", "em"),
     "search": ("labels", "initial", "regimes", "selection", "mode", "long_series"),
     "windows": ("windows", "gradients", "label_sums", "information", "pool"),
     "designs": (),

@@ -13,7 +13,7 @@ from rarehmm.designs.uniform import uniform
 from rarehmm.engine.dispatch import kernel
 from rarehmm.engine.kernels.sequential import log_densities, scratch
 from rarehmm.engine.lanes import LANES, lane_array, lanewise, load, store
-from rarehmm.exact.passes import prepared
+from rarehmm.exact.densities import prepared
 from rarehmm.samplers.baoab import Baoab
 from rarehmm.windows.gradients import window_gradients
 

@@ -24,9 +24,9 @@ from rarehmm.emissions.von_mises import VonMises
 from rarehmm.emissions.zero_inflated_poisson import ZeroInflatedPoisson
 from rarehmm.engine.automatic import density_of
 from rarehmm.engine.contracts.sampler import DivergedError
+from rarehmm.exact.block_pass import Expectations
 from rarehmm.exact.em import Climb, climb
 from rarehmm.exact.passes import (
-    Expectations,
     decode,
     expectations,
     filter_states,
@@ -37,7 +37,9 @@ from rarehmm.exact.passes import (
     smooth,
 )
 from rarehmm.model.coordinates import AdditiveLogRatio, ExpandedMean
-from rarehmm.model.model import Model, Parameters, Priors, default_priors, no_priors, paper_priors
+from rarehmm.model.model import Model
+from rarehmm.model.named_priors import default_priors, no_priors, paper_priors
+from rarehmm.model.parameters import Parameters, Priors
 from rarehmm.model.priors import Dirichlet, Flat, Gamma, InverseGamma, Normal
 from rarehmm.model.simulation import simulate, simulate_file
 from rarehmm.model.stationary import stationary

@@ -23,7 +23,9 @@ from rarehmm.emissions import families
 from rarehmm.emissions.product import Product
 from rarehmm.engine.contracts.family import Family, columns, has
 from rarehmm.exact.passes import decode
-from rarehmm.model.model import Model, Parameters, Priors, default_priors
+from rarehmm.model.model import Model
+from rarehmm.model.named_priors import default_priors
+from rarehmm.model.parameters import Parameters, Priors
 from rarehmm.model.simulation import simulate
 from rarehmm.posterior.events import Events
 from rarehmm.posterior.posterior import Posterior

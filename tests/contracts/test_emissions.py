@@ -45,7 +45,7 @@ from rarehmm.engine.contracts.family import (
     statistics,
 )
 from rarehmm.engine.dispatch import compiled
-from rarehmm.exact.passes import densities, prepared
+from rarehmm.exact.densities import densities, prepared
 
 PRODUCTS = [
     Product(Gaussian(), Gaussian()),
@@ -284,7 +284,9 @@ def without_priors(self, phi, counts, sums, priors):
          "draws of 'variance' by conditional do not follow the posterior"),
     ],
 )  # fmt: skip
-@pytest.mark.filterwarnings("ignore:EM fell:RuntimeWarning", "ignore:a state has collapsed:RuntimeWarning")
+@pytest.mark.filterwarnings(
+    "ignore:the log posterior fell:RuntimeWarning", "ignore:a state has collapsed:RuntimeWarning"
+)
 def test_the_contract_notices_wrong_m_steps_and_draws(monkeypatch, name, piece, wrong, message):
     held(Poor(), name)
     monkeypatch.setattr(Poor, piece, wrong)

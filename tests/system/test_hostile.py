@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import rarehmm as rh
 from rarehmm.emissions import families
-from rarehmm.model.model import default_priors
+from rarehmm.model.named_priors import default_priors
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 QUIETLY = {"deadline": None, "suppress_health_check": list(HealthCheck)}

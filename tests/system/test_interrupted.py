@@ -99,4 +99,4 @@ def test_ctrl_c_ends_importance_sampling_after_a_round(monkeypatch):
     monkeypatch.setattr(roots, "log_density", log_density)
     with pytest.warns(RuntimeWarning, match="interrupted"):
         found = adaptive_importance(np.random.default_rng(0), roots)
-    assert found.drawn == 400
+    assert found.n_drawn == 400

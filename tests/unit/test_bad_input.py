@@ -78,8 +78,8 @@ def test_lengths_beside_a_list_of_sequences():
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        ([3.0, 3.0, np.nan, 3.0], "all 3 observed values of y are 3; a series that never changes has no regimes"),
-        ([1.0, 2.0, np.nan], "y has 2 observations and 3 states are asked for; use fewer states"),
+        ([3.0, 3.0, np.nan, 3.0], "all 3 observed values of y are 3; a constant series has no regimes"),
+        ([1.0, 2.0, np.nan], "y has 2 observations, fewer than the 3 states requested; use fewer states"),
         ([[1.0, 2.0]] * 5, "y has 2 columns and Gaussian takes 1. Select columns with y[:, i]"),
     ],
 )
@@ -88,7 +88,7 @@ def test_learning(y, message):
 
 
 def test_learning_from_one_observation():
-    message = "the only observed value of y is 3; a series that never changes has no regimes"
+    message = "the only observed value of y is 3; a constant series has no regimes"
     refuses(ValueError, message, lambda: rh.default_priors(rh.Gaussian(), 1, rh.Series([np.nan, 3.0])))
 
 
@@ -163,9 +163,9 @@ def test_number_of_states(K, error, message):
         ([[0.9, 0.3], [0.1, 0.7]], ValueError, "Its columns do: pass transition.T."),
         ([[1.5, -0.5], [0.5, 0.5]], ValueError, "transition[0, 1] is -0.5; probabilities must lie between 0 and 1"),
         ([[np.nan, 1], [0.5, 0.5]], ValueError, "transition[0, 0] is nan"),
-        ([[1.0]], ValueError, "transition is 1 x 1 and the model has 2 states"),
+        ([[1.0]], ValueError, "transition is 1 x 1 but the model has 2 states"),
         ([0.5, 0.5], ValueError, "transition has shape (2,); it must be (K, K)"),
-        ("stochastic", TypeError, "transition is 'stochastic'; numbers are needed"),
+        ("stochastic", TypeError, "transition is 'stochastic'; it must be numeric"),
     ],
 )
 def test_transition(transition, error, message):
@@ -177,14 +177,18 @@ def test_transition(transition, error, message):
     [
         ({"mean": [0, 1]}, ValueError, "'variance' is missing; Gaussian needs mean, variance"),
         ({"mean": [0, 1], "varience": 1}, ValueError, "no parameter 'varience'; it has mean, variance. Did you mean"),
-        ({"mean": [0, 1, 2], "variance": 1}, ValueError, "mean has shape (3,); one value for each of the 2 states"),
+        (
+            {"mean": [0, 1, 2], "variance": 1},
+            ValueError,
+            "mean has shape (3,); give one value for each of the 2 states",
+        ),
         (
             {"mean": [0, 1], "variance": [1, 0]},
             ValueError,
             "variance[1] is 0.0; it must be positive, between 1e-150 and 1e+150",
         ),
         ({"mean": [0, np.nan], "variance": 1}, ValueError, "mean[1] is nan; it must be finite"),
-        ({"mean": ["a", 1], "variance": 1}, TypeError, "numbers are needed"),
+        ({"mean": ["a", 1], "variance": 1}, TypeError, "it must be numeric"),
     ],
 )
 def test_parameters(emission, error, message):
@@ -194,7 +198,7 @@ def test_parameters(emission, error, message):
 @pytest.mark.parametrize(
     ("start", "message"),
     [
-        ([0.5, 0.6], "sum 1.1; probabilities must not be negative and sum to one"),
+        ([0.5, 0.6], "sum 1.1; probabilities must be nonnegative and sum to one"),
         ([-0.5, 1.5], "probabilities must not be negative"),
         ([1.0], "one probability for each of the 2 states"),
     ],
@@ -239,7 +243,7 @@ def test_priors_and_coordinates():
         (lambda: model_of(rh.StudentT(1e12), 2), ValueError, "For larger values use Gaussian()"),
         (lambda: rh.log_likelihood(GAUSSIAN, np.zeros(6), rh.Series([0.0, 1.0])), TypeError, "not a ndarray"),
         (lambda: GAUSSIAN.natural(np.ones((3, 2)), HALF), ValueError, "phi has shape (3, 2)"),
-        (lambda: GAUSSIAN.natural(np.ones((2, 2)), np.array(HALF) * 1j), TypeError, "numbers are needed"),
+        (lambda: GAUSSIAN.natural(np.ones((2, 2)), np.array(HALF) * 1j), TypeError, "it must be numeric"),
         (lambda: GAUSSIAN.unpack(np.array([0, np.nan, 0, 0, 0, 0])), ValueError, "theta[1], mean[1], is nan"),
         (lambda: GAUSSIAN.unpack(np.array([0, 0, 800.0, 0, 0, 0])), ValueError, "theta[2], log variance[0], is 800.0"),
         (lambda: GAUSSIAN.log_prior(np.array([0, 0, 0, 0, 800.0, 0])), ValueError, "theta[4]"),
@@ -255,7 +259,7 @@ def test_wrong_kinds(call, error, message):
 
 def test_a_raw_array_in_place_of_a_series():
     parameters = GAUSSIAN.parameters(HALF, mean=[0, 1], variance=1)
-    refuses(TypeError, "a Series is needed, not a ndarray", lambda: rh.smooth(GAUSSIAN, parameters, np.zeros(3)))
+    refuses(TypeError, "expected a Series, got ndarray", lambda: rh.smooth(GAUSSIAN, parameters, np.zeros(3)))
 
 
 def test_rows_that_nearly_sum_to_one_are_made_to():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rarehmm import Series
 from rarehmm.data.workers import Item, available_threads, in_threads
 from rarehmm.engine.lanes import LANES
-from rarehmm.exact.blocks import CHUNK, chunks, even_size, over, split
+from rarehmm.exact.blocks import CHUNK, chunks, even_size, map_chunks, split
 
 lengths = st.lists(st.integers(1, 400), min_size=1, max_size=40)
 
@@ -46,7 +46,7 @@ def test_sizes_fill_the_lanes():
 def test_results_come_in_order(threads):
     series = Series(np.arange(5 * CHUNK) * 1.0)
     parts = chunks(split(series, 1000), 3, len(series))
-    found = over(series, parts, lambda y, chunk: (chunk.first, y[0, 0], len(y)), threads)
+    found = map_chunks(series, parts, lambda y, chunk: (chunk.first, y[0, 0], len(y)), threads)
     assert found == [(c.first, float(c.first), c.last - c.first) for c in parts]
     assert len(parts) > 2
     assert available_threads() >= 1

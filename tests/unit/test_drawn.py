@@ -332,5 +332,5 @@ def test_halos_grow_until_messages_are_right(little, monkeypatch):
 
 def test_blocks_of_different_lengths_are_refused():
     n = np.array([4, 6])
-    with pytest.raises(ValueError, match="blocks must be equally long, except the last ones"):
+    with pytest.raises(ValueError, match="blocks must have the same length, except the last ones"):
         BlockSample(np.arange(10.0), n, np.array([0, 1]), np.array([1, 1]), np.array([True, False]), np.ones(2))

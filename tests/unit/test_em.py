@@ -83,7 +83,7 @@ def test_transitions_with_a_stationary_start_are_the_best():
     best = minimize(objective, np.zeros(6), method="BFGS", options={"gtol": 1e-9})
     np.testing.assert_allclose(found, rh.AdditiveLogRatio().unpack(best.x, 3), atol=2e-4)
     ratio = (pairs + 1) / (pairs + 1).sum(1, keepdims=True)
-    np.testing.assert_allclose(em.by_quasi_newton(model, ratio, pairs + 1, first), found, atol=2e-4)
+    np.testing.assert_allclose(em.transition_by_lbfgs(model, ratio, pairs + 1, first), found, atol=2e-4)
     assert np.abs(found - ratio).max() > 0.01  # the start matters here
     fixed = model_of(rh.Gaussian(), 3, start=[0.2, 0.3, 0.5])
     np.testing.assert_allclose(em.best_transition(fixed, SINGLE, pairs, first), ratio)
@@ -149,7 +149,7 @@ def test_expanded_coordinates_climb_the_same_hill():
         rh.climb(model, rh.Series(rng.normal(size=9)), begin, steps=0)
     with pytest.raises(ValueError, match="use fewer states"):
         rh.climb(model, rh.Series([1.0]), begin)
-    with pytest.raises(ValueError, match="never changes"):
+    with pytest.raises(ValueError, match="a constant series has no regimes"):
         rh.climb(model, rh.Series([1.0] * 9), begin)
 
 

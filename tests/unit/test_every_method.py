@@ -29,7 +29,7 @@ from rarehmm.sampling.importance import (
     adaptive_importance,
     bridge_evidence,
     effective,
-    fitted,
+    weighted_moments,
 )
 from rarehmm.sampling.methods import Job, by_gibbs, by_hmc, by_laplace
 from rarehmm.sampling.paper_sampler import PaperSampler, by_paper, matched_labels
@@ -338,7 +338,7 @@ def test_what_windows_cannot_do_is_left_to_all_data(two, mode, what, monkeypatch
 
 
 def test_longer_series_are_left_to_importance_sampling(two, mode, monkeypatch):
-    monkeypatch.setattr(points, "ROOM", 0)  # no series is short
+    monkeypatch.setattr(points, "MESSAGE_BYTES", 0)  # no series is short
     monkeypatch.setattr(inference, "NEARLY_GAUSSIAN", 1.1)
     model, series, start = two
     found = infer(np.random.default_rng(1), model, series, start=start, wanted=200)
@@ -359,17 +359,17 @@ def test_importance_sampling_without_a_point_that_counts(two, mode, monkeypatch)
     model, series, start = two
     job = Job(np.random.default_rng(0), mode, series)
     none = adaptive_importance(job.rng, Nowhere(mode, series), 100, (20, 20))
-    assert (len(none.theta), none.effective, none.drawn) == (0, 0, 20 + 4 * 400)
+    assert (len(none.theta), none.effective, none.n_drawn) == (0, 0, 20 + 4 * 400)
     assert not any(c.passed for c in check_weights(none, 100) if c.name != "largest weight")
     monkeypatch.setattr(inference, "Roots", Nowhere)
-    with pytest.raises(ValueError, match=r"none of the \d+ points drawn around the mode has a density"):
+    with pytest.raises(ValueError, match=r"none of the \d+ points drawn around the mode has a positive density"):
         infer(job.rng, model, series, start=start, method="importance")
     monkeypatch.setattr(inference, "by_hmc_with_evidence", lambda *given: given)
     assert inference.by_weights(job) == (job, inference.WORK)
 
 
 def test_rows_as_gamma_numbers_where_they_are_better(two, monkeypatch):
-    monkeypatch.setattr(points, "ROOM", 0)
+    monkeypatch.setattr(points, "MESSAGE_BYTES", 0)
     monkeypatch.setattr(inference, "NEARLY_GAUSSIAN", 1.1)
     real, shares, seen = inference.laplace_importance, iter([0.4, 0.6]), []
     monkeypatch.setattr(inference, "laplace_importance", lambda *a: real(*a)._replace(last_share=next(shares)))
@@ -387,7 +387,7 @@ def test_rows_as_gamma_numbers_where_they_are_better(two, monkeypatch):
 
 
 def test_importance_sampling_that_fails_is_not_believed(two, monkeypatch):
-    monkeypatch.setattr(points, "ROOM", 0)
+    monkeypatch.setattr(points, "MESSAGE_BYTES", 0)
     monkeypatch.setattr(inference, "NEARLY_GAUSSIAN", 1.1)
     monkeypatch.setattr(inference, "FAR_FROM_GAUSSIAN", 1.1)
     monkeypatch.setattr(methods, "hmc", laplace_draws)
@@ -429,7 +429,7 @@ def test_modes_of_the_same_height_are_stacked(short, monkeypatch):
     with_another_mode(monkeypatch, model, series, low, high)
     monkeypatch.setattr(methods, "hmc", laplace_draws)
     if not short:
-        monkeypatch.setattr(points, "ROOM", 0)
+        monkeypatch.setattr(points, "MESSAGE_BYTES", 0)
     with pytest.warns(RuntimeWarning, match="2 modes of the posterior of nearly the same height, with shares"):
         found = infer(np.random.default_rng(3), model, series, wanted=200)
     assert found.method == "stacked"
@@ -529,7 +529,7 @@ def test_ctrl_c_returns_what_there_is(two, mode):
 
 
 def test_a_mode_without_a_density_around_it_is_refused(two, mode):
-    with pytest.raises(ValueError, match=r"no point near the mode has a posterior density.* Give priors"):
+    with pytest.raises(ValueError, match=r"no point near the mode has a finite posterior density.* Use proper priors"):
         hmc_module.hmc(np.random.default_rng(0), mode._replace(theta=mode.theta + 1e6), two[1], 5)
 
 
@@ -571,17 +571,17 @@ def test_an_interrupted_round_is_left_out():
     with pytest.warns(InterruptedWarning, match="of 1000 draws are returned"):
         found = adaptive_importance(np.random.default_rng(0), roots, 1000.0, (50, 60, 70))
     assert found.interrupted
-    assert found.drawn == 110
+    assert found.n_drawn == 110
 
 
 def test_weights_of_few_points_are_tempered():
     """One point with all the weight says nothing about the covariance: it stays near the identity."""
     x = np.random.default_rng(0).standard_normal((200, 2))
     logs = np.where(np.arange(200) == 0, 50.0, 0.0)
-    mean, covariance = fitted(x, logs)
+    mean, covariance = weighted_moments(x, logs)
     assert np.abs(mean).max() < 1.0
     assert np.linalg.eigvalsh(covariance).min() > 0.2
-    even, _ = fitted(x, np.zeros(200))
+    even, _ = weighted_moments(x, np.zeros(200))
     np.testing.assert_allclose(even, x.mean(0))
 
 

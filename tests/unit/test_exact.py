@@ -6,7 +6,7 @@ import pytest
 from small_models import FAMILIES, Pair, model_of, paper_series, parameters_of, series_of
 
 import rarehmm as rh
-from rarehmm.exact import passes
+from rarehmm.exact import block_pass, blocks
 
 SIZES = [(1, 5), (2, 8), (3, 6), (4, 8)]
 names = {"ids": lambda f: type(f).__name__}
@@ -261,9 +261,9 @@ def test_logarithms_give_the_same_expectations(family, monkeypatch):
     series = rh.Series(series_of(rng, model, parameters, 300), lengths=[100, 1, 199])
     expected = rh.expectations(model, parameters, series, with_statistics=True)
     smooth = rh.smooth(model, parameters, series)
-    monkeypatch.setattr(passes, "CAREFUL", 1.0)
-    monkeypatch.setattr(passes, "doubtful", lambda *args: True)
-    monkeypatch.setattr(passes.blocks, "CHUNK", 64)
+    monkeypatch.setattr(block_pass, "CAREFUL", 1.0)
+    monkeypatch.setattr(block_pass, "underflow_matters", lambda *args: True)
+    monkeypatch.setattr(blocks, "CHUNK", 64)
     for found, wanted in zip(rh.expectations(model, parameters, series, with_statistics=True), expected, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(rh.smooth(model, parameters, series), smooth, atol=1e-10)
@@ -276,13 +276,13 @@ def test_two_rare_states_of_the_paper_are_not_doubtful():
         [[0.999, 0.0005, 0.0005], [0.1, 0.9, 0], [0.1, 0, 0.9]], mean=[0, -20, 20], variance=1
     )
     y, _ = rh.simulate(np.random.default_rng(0), model, parameters, 3000)
-    assert not passes.Pass(model, parameters, rh.Series(y), None, False).doubtful()
+    assert not block_pass.Pass(model, parameters, rh.Series(y), None, False).underflow_matters()
     assert_close_to_oracle(model, parameters, y)
 
 
 def test_an_unsettled_answer_is_computed_in_logarithms(monkeypatch):
     model, parameters, y = overlap(2.0, 1500)
-    monkeypatch.setattr(passes, "settle", lambda *args: None)
+    monkeypatch.setattr(block_pass, "repair_forward", lambda *args: None)
     assert_close_to_oracle(model, parameters, y, sequential=True)
 
 

@@ -12,7 +12,7 @@ import rarehmm as rh
 from rarehmm.data import series as series_module
 from rarehmm.engine.contracts.family import log_density, prepare, score, statistics
 from rarehmm.engine.contracts.sampler import step
-from rarehmm.engine.kernels.sequential import draw_path_back
+from rarehmm.engine.kernels.sequential import draw_path_backward
 from rarehmm.engine.lanes import LANES
 from rarehmm.exact import blocks
 from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
@@ -45,7 +45,7 @@ def test_the_backward_draw_is_that_of_its_slow_twin():
         filtered, transition = rng.dirichlet(np.ones(K), T), rng.dirichlet(np.ones(K), K)
         uniform, fresh, path = rng.random(T), np.zeros(T, dtype=bool), np.empty(T, dtype=np.int64)
         fresh[np.cumsum([0, *LENGTHS[:-1]])] = True
-        draw_path_back(filtered, transition, uniform, fresh, path)
+        draw_path_backward(filtered, transition, uniform, fresh, path)
         np.testing.assert_array_equal(path, oracle.draw_path_back(filtered, transition, uniform, LENGTHS))
 
 
@@ -55,7 +55,7 @@ def test_impossible_states_are_never_drawn():
     transition = np.array([[0.5, 0.0, 0.5], [0.0, 0.5, 0.5], [0.5, 0.5, 0.0]])
     for u in (0.0, np.nextafter(1.0, 0.0)):
         path = np.empty(4, dtype=np.int64)
-        draw_path_back(filtered, transition, np.full(4, u), np.array([True, False, False, True]), path)
+        draw_path_backward(filtered, transition, np.full(4, u), np.array([True, False, False, True]), path)
         assert (filtered[np.arange(4), path] > 0).all()
         assert (transition[path[:2], path[1:3]] > 0).all()
 
@@ -345,14 +345,14 @@ def test_bad_input(method):
         (ValueError, "steps is -3", {"steps": -3}),
         (ValueError, "steps is 2.5", {"steps": 2.5}),
         (TypeError, r"rng is 7; pass a generator, such as np.random.default_rng\(0\)", {"rng": 7}),
-        (TypeError, "a Series is needed, not a list", {"series": [1.0, 2.0]}),
-        (TypeError, "parameters are needed, not a ndarray", {"start": model.pack(parameters)}),
+        (TypeError, "expected a Series, got list", {"series": [1.0, 2.0]}),
+        (TypeError, "expected Parameters, got ndarray", {"start": model.pack(parameters)}),
         (ValueError, "phi has shape", {"start": parameters_of(np.random.default_rng(0), model_of(rh.Gaussian(), 2))}),
         (ValueError, r"transition\[0, 2\] is 0 and has no log ratio; .* a small probability", {
             "start": model.parameters([[0.5, 0.5, 0], [0.2, 0.3, 0.5], [0.1, 0.1, 0.8]], mean=0, variance=1)}),
         (ValueError, "y has 2 columns and Gaussian takes 1", {"series": rh.Series(np.ones((9, 2)))}),
         (ValueError, "use fewer states", {"series": rh.Series([1.0, 2.0])}),
-        (ValueError, "never changes", {"series": rh.Series([1.0] * 9)}),
+        (ValueError, "a constant series has no regimes", {"series": rh.Series([1.0] * 9)}),
         (ValueError, "threads is 0", {"threads": 0}),
     ):  # fmt: skip
         with pytest.raises(error, match=message):
@@ -394,7 +394,7 @@ def test_what_mixes_badly_is_not_sampled_for_ever():
 def test_trajectories_that_leave_all_bounds_are_not_taken():
     def place(z):  # a unit Gaussian
         with np.errstate(over="ignore"):
-            return hmc_module.Place(z, -(z**2).sum(1) / 2, -z)
+            return hmc_module.ChainState(z, -(z**2).sum(1) / 2, -z)
 
     begin = place(np.random.default_rng(0).normal(size=(3, 2)))
     end, chance = hmc_module.trajectory(np.random.default_rng(1), place, begin, 1e60, 8)

@@ -255,16 +255,20 @@ def test_estimator_with_fixed_values(tmp_path):
 @pytest.mark.parametrize(
     ("fixed", "error", "message"),
     [
-        ({"means": [0, None]}, ValueError, "fixed has 'means'; there are mean, variance and transition. Did you mean"),
-        ([0, 1], TypeError, "fixed is .*; a dictionary such as"),
-        ({"mean": [0, None, None]}, ValueError, r"fixed\['mean'\] has shape \(3,\); \(2,\) is needed"),
-        ({"mean": ["x", None]}, TypeError, r"numbers are needed, None where nothing is known"),
+        (
+            {"means": [0, None]},
+            ValueError,
+            "fixed has the unknown key 'means'; valid keys are mean, variance and transition. Did you mean",
+        ),
+        ([0, 1], TypeError, "fixed is .*; pass a dictionary such as"),
+        ({"mean": [0, None, None]}, ValueError, r"fixed\['mean'\] has shape \(3,\); it must have shape \(2,\)"),
+        ({"mean": ["x", None]}, TypeError, r"pass numbers, with None for free entries"),
         ({"variance": [0, None]}, ValueError, r"fixed\['variance'\]\[0\] is 0; it must be positive"),
         ({"mean": [np.inf, None]}, ValueError, r"fixed\['mean'\]\[0\] is inf"),
-        ({"transition": [[1.2, None], [None, None]]}, ValueError, r"\[0\]\[0\] is 1.2; probabilities lie between"),
-        ({"transition": [[0.5, None], [None, None]]}, ValueError, "row 0 of .* or all of it is known"),
+        ({"transition": [[1.2, None], [None, None]]}, ValueError, r"\[0\]\[0\] is 1.2; probabilities must lie between"),
+        ({"transition": [[0.5, None], [None, None]]}, ValueError, "row 0 of .* or be fixed as a whole"),
         ({"transition": [[0.5, 0.4], [None, None]]}, ValueError, "row 0 of .* sums to 0.9"),
-        ({"transition": [[1, 0], [None, None]]}, ValueError, "never left again"),
+        ({"transition": [[1, 0], [None, None]]}, ValueError, r"can never leave the states \[0\] once"),
         ({"transition": [[None, None], [0, 0]]}, ValueError, "row 1 of .* sums to 0"),
     ],
 )
@@ -278,9 +282,9 @@ def test_references_are_transitions_that_happen():
     fixed = {"transition": [[0, None, None], [None] * 3, [None, 0, None]]}
     model = rh.Model(rh.Gaussian(), 3, priors, fixed=fixed)
     assert model.coordinates.reference == (1, 1, 2)
-    with pytest.raises(ValueError, match="some of these transitions are forbidden"):
+    with pytest.raises(ValueError, match="but some of these transitions are forbidden"):
         rh.Model(rh.Gaussian(), 3, priors, fixed=fixed, coordinates=rh.AdditiveLogRatio((0, 1, 2)))
-    with pytest.raises(ValueError, match="fixed in log ratios only"):
+    with pytest.raises(ValueError, match="ExpandedMean does not support fixed transitions"):
         rh.Model(rh.Gaussian(), 3, priors, fixed=fixed, coordinates=rh.ExpandedMean())
 
 

@@ -19,14 +19,14 @@ from rarehmm.engine.contracts.family import (
     constant,
     domains,
     log_density,
+    observed_rows,
     prepare,
     score,
     statistics,
-    there,
 )
 from rarehmm.engine.dispatch import compiled
 from rarehmm.engine.dispatch.tags import tags
-from rarehmm.exact.passes import densities, prepared
+from rarehmm.exact.densities import densities, prepared
 from rarehmm.posterior.posterior import describe, restore
 
 FAMILIES = {
@@ -59,7 +59,7 @@ def complete(part, y):
     return ~np.isnan(y).any(1)
 
 
-def parts(family, y, seen=there):
+def parts(family, y, seen=observed_rows):
     """Each part with its own rows, those that are there, its own parameters, and where it is."""
     for part, place in zip(family, family.places, strict=True):
         mine, own = y[:, slice(*place.columns)], slice(*place.phi)

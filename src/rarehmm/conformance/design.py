@@ -15,7 +15,8 @@ from rarehmm.data.series import Series
 from rarehmm.emissions.gaussian import Gaussian
 from rarehmm.emissions.poisson import Poisson
 from rarehmm.engine.contracts.design import Design, check_positive
-from rarehmm.model.model import Model, no_priors
+from rarehmm.model.model import Model
+from rarehmm.model.named_priors import no_priors
 from rarehmm.model.simulation import simulate
 from rarehmm.windows.information import WindowInformation
 from rarehmm.windows.windows import Windows

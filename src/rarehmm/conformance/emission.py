@@ -27,16 +27,20 @@ from rarehmm.engine.contracts.family import (
     domains,
     has,
     log_density,
+    observed_rows,
     prepare,
     score,
     statistics,
-    there,
 )
 from rarehmm.engine.dispatch import provides
+from rarehmm.exact.densities import densities, prepared
 from rarehmm.exact.em import climb
-from rarehmm.exact.passes import densities, expectations, log_posterior, prepared, smooth
+from rarehmm.exact.passes import expectations, log_posterior, smooth
+from rarehmm.model.checks import check_prior
 from rarehmm.model.coordinates import HUGE
-from rarehmm.model.model import Model, Priors, check_prior, default_priors, no_priors
+from rarehmm.model.model import Model
+from rarehmm.model.named_priors import default_priors, no_priors
+from rarehmm.model.parameters import Priors
 from rarehmm.model.priors import Normal
 from rarehmm.windows.gradients import window_gradients
 from rarehmm.windows.windows import Windows
@@ -221,7 +225,7 @@ def kernels_agree_with_numpy(case: Case) -> None:
     y[3], y[5, 0], y[6, -1] = np.nan, np.nan, np.nan
     model = case.model()
     parameters = model.natural(case.phi, EVEN)
-    point, seen, series = prepared(model, parameters), there(case.family, y), Series(y)
+    point, seen, series = prepared(model, parameters), observed_rows(case.family, y), Series(y)
     x, found = case.argument(y), densities(model, point, y)
     for k in range(2):
         expected = np.where(seen, log_density(case.family, x, prepare(case.family, point.phi[k])), 0.0)

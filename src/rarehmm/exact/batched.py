@@ -1,7 +1,7 @@
-"""Log posteriors of many points at once: what importance sampling and full-data Monte Carlo ask for.
+"""Log posteriors of many points at once, for importance sampling and full-data Monte Carlo.
 
-Sixteen points share each reading of an observation (see ``engine.kernels.batched``), and nothing is set up anew for
-each: on a short series this is tens of times faster than one pass after the other.
+Sixteen points share each reading of an observation (see ``engine.kernels.batched``), without any set-up for each of
+them: on a short series this is tens of times faster than one pass per point.
 """
 
 import os
@@ -18,16 +18,18 @@ from rarehmm.engine.dispatch import explained
 from rarehmm.engine.kernels.batched import Batch, advance, batch, gradients
 from rarehmm.engine.kernels.messages import Point
 from rarehmm.engine.lanes import LANES
+from rarehmm.exact.block_pass import CAREFUL, Pass
 from rarehmm.exact.block_sample import Observations, objective_of, rows_in
-from rarehmm.exact.passes import CAREFUL, Pass, begins, constant_total, log_posterior, log_posterior_value, rows_of
+from rarehmm.exact.densities import constant_total, row_ranges, sequence_starts
+from rarehmm.exact.passes import log_posterior, log_posterior_value
 from rarehmm.exact.statistics import n_summed
 from rarehmm.model.model import Model
 
-ROOM = 1 << 25  # bytes of messages that the way back may keep for sixteen points
+MESSAGE_BYTES = 1 << 25  # limit on the messages of sixteen points that are kept for the backward pass
 
 
 class BatchedLogPosterior:
-    """The posterior of a model given a series, as a function of many theta (n, d)."""
+    """Log posterior of a model given a series, as a function of many points theta (n, d)."""
 
     def __init__(self, model: Model, series: Observations, threads: int | None = None) -> None:
         model.check(rows_in(series))
@@ -35,20 +37,21 @@ class BatchedLogPosterior:
         self.model, self.series, self.rows = model, series, rows_in(series)
         self.threads = threads or available_threads()
         self.is_exact = objective_of(series).is_exact
-        self.short = self.is_exact and 2 * (len(series) + 1) * model.n_states * 8 * LANES <= ROOM
-        self.doubtful: bool | None = None  # whether transitions that never happen leave hardly any way
-        self.rooms: dict[tuple[int, int], tuple[Point, Batch]] = {}  # one for each thread, forwards and back
+        self.short = self.is_exact and 2 * (len(series) + 1) * model.n_states * 8 * LANES <= MESSAGE_BYTES
+        self.underflow_matters: bool | None = None  # whether forbidden transitions leave hardly any path
+        self.workspaces: dict[tuple[int, int], tuple[Point, Batch]] = {}  # by thread and number of steps
 
     def values(self, theta: Array) -> Array:
-        """Log posteriors (n,); minus infinity out of bounds."""
+        """Log posteriors (n,); minus infinity for points out of bounds."""
         return self._values(theta, None)
 
     def values_and_slopes(self, theta: Array) -> tuple[Array, Array]:
-        """Log posteriors (n,) and their gradients (n, d); minus infinity and 0 out of bounds."""
+        """Log posteriors (n,) and their gradients (n, d); minus infinity and 0 for points out of bounds."""
         slopes = np.zeros(theta.shape)
         return self._values(theta, slopes), slopes
 
     def _values(self, theta: Array, slopes: Array | None) -> Array:
+        """Log posteriors (n,), with their gradients written to ``slopes`` (n, d) unless it is None."""
         theta = np.ascontiguousarray(theta, dtype=float)
         low, high = self.model.bounds
         out = np.full(len(theta), -np.inf)
@@ -69,21 +72,23 @@ class BatchedLogPosterior:
         return out
 
     def _careful(self, theta: Array, inside: BoolArray) -> BoolArray:
-        """Which of the points have transitions so improbable that lanes may lose what matters.  Transitions that never
-        happen are looked at once: what they do to the data is much the same at all points."""
+        """Mask of the points whose transitions are so improbable that lanes may lose what matters.
+
+        Forbidden transitions are examined once: they affect the data in much the same way at all points.
+        """
         out, allowed = np.zeros(len(theta), dtype=bool), self.model.fixed_values.allowed
-        if inside.any() and not allowed.all() and self.doubtful is None:
+        if inside.any() and not allowed.all() and self.underflow_matters is None:
             parameters = self.model.unpack(theta[np.argmax(inside)])
-            self.doubtful = Pass(self.model, parameters, self.series, self.threads, True).doubtful()
+            self.underflow_matters = Pass(self.model, parameters, self.series, self.threads, True).underflow_matters()
         smallest = np.where(allowed, self.model.unpack_all(theta[inside])[1], 1.0).min((1, 2))
-        out[inside] = (smallest < CAREFUL) | bool(self.doubtful)
+        out[inside] = (smallest < CAREFUL) | bool(self.underflow_matters)
         return out
 
     def _together(self, theta: Array, back: bool) -> tuple[Array, Array]:
-        """Log posteriors (n,) of points inside the bounds and, with ``back``, their gradients (n, d), in lanes."""
+        """Log posteriors (n,) of points within bounds and, with ``back``, their gradients (n, d), in lanes."""
         values, slopes = np.empty(len(theta)), np.empty(theta.shape)
         parts = [theta[i : i + LANES] for i in range(0, len(theta), LANES)]
-        waiting, stop = iter(range(len(parts))), threading.Event()  # shared by the threads, each takes the next
+        waiting, stop = iter(range(len(parts))), threading.Event()  # each thread takes the next from ``waiting``
 
         def drain(thread: int) -> None:
             for i in waiting:
@@ -106,12 +111,12 @@ class BatchedLogPosterior:
         return values + self.model.log_prior(theta) + constant_total(self.model, self.series), slopes
 
     def _batch(self, theta: Array, thread: int, values: Array, slopes: Array | None) -> None:
-        """Log likelihoods of at most LANES points and, if wanted, gradients of their log posteriors, by one thread."""
+        """Log likelihoods of up to LANES points and, if ``slopes`` is given, the gradients of their log posteriors."""
         family, target, back = self.model.family, self.model.target, slopes is not None
-        theta = self.model.spread(theta)
-        point, group = self._room(thread, len(self.series) if back else 1)
+        theta = self.model.with_fixed(theta)
+        point, group = self._workspace(thread, len(self.series) if back else 1)
         with explained(self.model.name):
-            for low, high in [(0, len(self.series))] if back else rows_of(self.rows):
+            for low, high in [(0, len(self.series))] if back else row_ranges(self.rows):
                 y, fresh = self._rows(low, high)
                 advance(family, target, theta, point, y, fresh, group, low == 0, back)
             values[:] = group.total[0, : len(theta)]
@@ -120,21 +125,22 @@ class BatchedLogPosterior:
                 gradients(family, target, theta, point, y, fresh, group, every)
                 slopes[:] = every[:, self.model.free]
 
-    def _room(self, thread: int, n: int) -> tuple[Point, Batch]:
-        if (thread, n) not in self.rooms:
+    def _workspace(self, thread: int, n: int) -> tuple[Point, Batch]:
+        """Arrays of one thread for n steps, made on first use."""
+        if (thread, n) not in self.workspaces:
             point = empty_point(self.model)
-            self.rooms[thread, n] = point, batch(point, self.series.n_columns, n, n_summed(self.model.family))
-        return self.rooms[thread, n]
+            self.workspaces[thread, n] = point, batch(point, self.series.n_columns, n, n_summed(self.model.family))
+        return self.workspaces[thread, n]
 
     def _rows(self, low: int, high: int) -> tuple[Array, BoolArray]:
-        """Rows of the series, and which of them, and the one after, begin a sequence."""
-        fresh = np.append(begins(self.rows, low, high), False)
+        """Rows of the series, and a mask of where sequences begin among them and the row after."""
+        fresh = np.append(sequence_starts(self.rows, low, high), False)
         fresh[-1] = high in self.rows.bounds
         return self.rows.read(low, high), fresh
 
 
 def empty_point(model: Model) -> Point:
-    """Room for the parameters of a model as kernels see them."""
+    """Uninitialised parameters of a model, in the form that kernels read."""
     K, P = model.n_states, len(model.family.parameters)
     phi = np.ones((K, P))
     return Point(phi, np.empty((K, len(prepare(model.family, phi[0])))), np.empty((K, K)), np.empty(K))

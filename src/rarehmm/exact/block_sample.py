@@ -1,8 +1,9 @@
 """Objectives: what a log posterior is computed from, a whole series or a sample of blocks that represents a longer one.
 
-The blocks of a sample are in memory, each with a halo on both sides in which messages become what they would be within
-the whole series; sums go over its core.  Weighted by how many blocks each represents, sums over blocks estimate those
-over the whole series.  An exact pass at one point, the anchor, corrects them: there they are right, near it nearly so.
+The blocks of a sample are in memory, each with a halo on both sides over which messages converge to those of the whole
+series; sums run over the core of each block.  Weighted by the number of blocks that each represents, sums over blocks
+estimate those over the whole series.  An exact pass at one point, the anchor, corrects them: they are exact there, and
+nearly so close to it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,8 +17,8 @@ from rarehmm.data.summaries import Summary
 from rarehmm.data.workers import Item
 from rarehmm.exact.blocks import Blocks, even_size, split
 
-HALOS = (32, 128, 512)  # tried one after the other
-BEFORE = -(1 << 40)  # where the sequence of a block begins that is not the first of its sequence
+HALOS = (32, 128, 512)  # lengths to try, in this order
+BEFORE = -(1 << 40)  # nominal start of the sequence of a block that does not begin one
 
 
 class Objective(Protocol):
@@ -29,17 +30,19 @@ class Objective(Protocol):
         ...
 
     def plans(self, largest: int, probabilities: bool) -> Iterator[tuple[Blocks, int]]:
-        """Blocks of about ``largest`` rows and their halos, longer and longer ones, until messages agree at the seams;
-        for the ``probabilities`` of all rows, or for sums."""
+        """Blocks of about ``largest`` rows with longer and longer halos, to be tried until messages agree at the seams.
+
+        ``probabilities`` says whether all rows are wanted, or only sums over cores.
+        """
         ...
 
     @property
     def counts(self) -> Array | None:
-        """Expected observations (K,) of each state of the whole series, where they are known beforehand."""
+        """Expected number of observations (K,) in each state of the whole series, where known in advance."""
         ...
 
     def correction(self, theta: Array) -> tuple[float, Array | float]:
-        """What the log likelihood of the rows and its gradient lack at theta (d,)."""
+        """Terms to add at theta (d,) to the log likelihood of the rows and to its gradient."""
         ...
 
     def total(self, theta: Array, statistics: Array) -> Array:
@@ -48,7 +51,7 @@ class Objective(Protocol):
 
 
 class WholeSeries(NamedTuple):
-    """The objective of a series that is summed in full."""
+    """Objective of a series that is summed in full."""
 
     series: Series
 
@@ -73,12 +76,12 @@ class WholeSeries(NamedTuple):
 
 
 class Anchor(NamedTuple):
-    """A point ``theta`` (d,) at which the whole series was summed.
+    """Point ``theta`` (d,) at which the whole series was summed.
 
-    ``value`` and ``slope`` (d,): how far the log likelihood and its gradient there exceed those of the sample;
-    ``tilt`` (d,): how far the gradient exceeds the slope of the sample's log likelihood, which is not the sample's
-    gradient, since that counts what comes after a block as well; ``total`` (C,): statistics of the whole series, as in
-    ``windows.gradients.Frozen``; ``counts`` (K,): expected observations of each state.
+    ``value`` and ``slope`` (d,): excess of the log likelihood and its gradient there over those of the sample;
+    ``tilt`` (d,): excess of the gradient over the derivative of the sample's log likelihood, which is not the sample's
+    gradient, since the latter also counts what follows a block; ``total`` (C,): statistics of the whole series, as in
+    ``windows.gradients.Frozen``; ``counts`` (K,): expected number of observations in each state.
     """
 
     theta: Array
@@ -90,19 +93,19 @@ class Anchor(NamedTuple):
 
 
 class BlockSample:
-    """A sample of blocks of a long series, as an objective and as rows that windows can lie in.
+    """Sample of blocks of a long series, both an objective and rows from which windows can be drawn.
 
     Parameters
     ----------
     y, lengths
-        Rows of all blocks with their halos, and how many each has.  Blocks are equally long, except the last ones of
-        sequences.
+        Rows of all blocks with their halos, and the number of rows of each.  Blocks have the same length, except the
+        last ones of sequences.
     before, after
-        Rows (S,) of the halos of each block: ``halo``, or fewer where its sequence begins or ends.
+        Halo rows (S,) before and after each block: ``halo``, or fewer where its sequence begins or ends.
     begins
-        Which blocks (S,), or their halos, begin a sequence.
+        Mask (S,) of the blocks that, with their halos, begin a sequence.
     weights
-        How many blocks each represents (S,).
+        Number of blocks that each represents (S,).
     """
 
     def __init__(
@@ -115,9 +118,9 @@ class BlockSample:
         self.weights = weights
         sizes = lengths - before - after
         if (sizes[after > 0] != sizes.max()).any():
-            raise ValueError("blocks must be equally long, except the last ones of sequences.")
+            raise ValueError("blocks must have the same length, except the last ones of sequences.")
         self.anchor: Anchor | None = None
-        self.seams = 0.0  # how far messages at the ends of halos are from those of the whole series
+        self.seams = 0.0  # distance of messages at the ends of halos from those of the whole series
 
     # ------------------------------------------------------------ an objective
     @property
@@ -125,7 +128,7 @@ class BlockSample:
         return False
 
     def plans(self, largest: int, probabilities: bool) -> Iterator[tuple[Blocks, int]]:
-        """The cores, weighted, with their halos; for probabilities cores and halos alike."""
+        """The cores, weighted, with their halos; for probabilities, cores and halos together."""
         first, last = (self.bounds[:-1], self.bounds[1:]) if probabilities else self.cores
         weights = np.ones(len(first)) if probabilities else self.weights
         yield Blocks(first, last - first, self.origins, self.bounds[1:], weights), 0 if probabilities else self.halo
@@ -143,7 +146,7 @@ class BlockSample:
         if self.anchor is None:
             return np.asarray(statistics.sum(0))
         if not np.array_equal(self.anchor.theta, theta):
-            raise ValueError("these blocks were summed at another point; freeze at theta of their anchor.")
+            raise ValueError("these blocks were summed at another point; freeze at the theta of their anchor.")
         return self.anchor.total
 
     # ------------------------------------------------------------ its rows
@@ -187,10 +190,10 @@ Observations = Series | BlockSample
 
 
 def rows_in(series: Observations) -> Series:
-    """The rows of a series, or of the blocks of a sample."""
+    """Rows of a series, or of the blocks of a sample."""
     return series.rows if isinstance(series, BlockSample) else series
 
 
 def objective_of(series: Observations) -> Objective:
-    """The objective that a series, or a sample of blocks, is."""
+    """Objective that corresponds to a series or a sample of blocks."""
     return series if isinstance(series, BlockSample) else WholeSeries(series)

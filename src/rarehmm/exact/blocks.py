@@ -1,7 +1,7 @@
-"""One pass over a series: blocks of it in parallel, each read with a halo on both sides, results in a fixed order.
+"""Blocks of a series that are processed in parallel, each with a halo on both sides, with results in a fixed order.
 
-A block ends where its sequence ends, or has the size that was asked for; no block crosses a join.  A chunk is a run of
-blocks that one call of a kernel works on.  Chunks do not depend on the number of threads, so neither do results.
+A block ends where its sequence ends, or has the requested size; no block crosses from one sequence to the next.  A
+chunk is a run of blocks for one kernel call.  Chunks do not depend on the number of threads, so neither do results.
 """
 
 from collections.abc import Callable
@@ -15,13 +15,16 @@ from rarehmm.data.series import Series
 from rarehmm.data.workers import Item
 from rarehmm.engine.lanes import LANES
 
-CHUNK = 1 << 16  # observations in a chunk, roughly
-SMALLEST = 128  # a shorter sequence is one block
+CHUNK = 1 << 16  # approximate number of observations per chunk
+SMALLEST = 128  # sequences shorter than this form one block
 
 
 class Blocks(NamedTuple):
-    """Where blocks lie: ``first`` and ``length`` (n,), where their sequences ``begin`` and ``stop``, and the ``weight``
-    of each."""
+    """Positions of n blocks in a series.
+
+    ``first`` and ``length`` (n,) give their rows, ``begin`` and ``stop`` those of their sequences, ``weight`` the
+    weight of each block in sums.
+    """
 
     first: IntArray
     length: IntArray
@@ -31,11 +34,11 @@ class Blocks(NamedTuple):
 
     @property
     def fresh(self) -> BoolArray:
-        """Which blocks begin their sequence."""
+        """Mask of the blocks that begin a sequence."""
         return np.asarray(self.first == self.begin)
 
     def within(self, chunk: "Chunk") -> tuple[IntArray, IntArray, IntArray, IntArray, Array]:
-        """The blocks of a chunk, in the order of its lanes, by rows of the chunk."""
+        """Positions of the blocks of a chunk relative to its first row, in the order of its lanes."""
         mine, offset = chunk.blocks, chunk.first
         return (
             self.first[mine] - offset, self.length[mine], self.begin[mine] - offset, self.stop[mine] - offset,
@@ -44,7 +47,7 @@ class Blocks(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Blocks [low, high), the order in which they fill the lanes, and the rows of the series that they need."""
+    """Blocks [low, high), the order in which they fill the lanes, and the rows [first, last) that they need."""
 
     low: int
     high: int
@@ -54,26 +57,27 @@ class Chunk(NamedTuple):
 
 
 def split(series: Series, size: int) -> Blocks:
-    """Blocks of ``size`` observations; the last one of each sequence may be shorter."""
+    """Split a series into blocks of ``size`` observations; the last one of each sequence may be shorter."""
     sizes = np.diff(series.bounds)
     counts = -(-sizes // size)
     sequence = np.repeat(np.arange(len(sizes)), counts)
-    number = np.arange(len(sequence)) - np.repeat(np.cumsum(counts) - counts, counts)  # within its sequence
+    number = np.arange(len(sequence)) - np.repeat(np.cumsum(counts) - counts, counts)  # index within its sequence
     begin, stop = series.bounds[sequence], series.bounds[sequence + 1]
     first = begin + number * size
     return Blocks(first, np.minimum(size, stop - first), begin, stop, np.ones(len(first)))
 
 
 def even_size(series: Series, largest: int) -> int:
-    """A block size, at most about ``largest``, that fills all lanes alike."""
+    """Block size of at most about ``largest`` that fills all lanes evenly."""
     groups = max(1, round(len(series) / (LANES * largest)))
     return max(SMALLEST, -(-len(series) // (LANES * groups)))
 
 
 def chunks(blocks: Blocks, halo: int, T: int) -> list[Chunk]:
-    """Runs of blocks, a multiple of LANES each, the first as small as can be (it shows whether a halo is long enough).
+    """Group blocks into chunks, each a multiple of LANES.
 
-    Within a run the long blocks come first, so that lanes end together.
+    The first chunk is as small as possible, since it shows whether a halo is long enough.  Within a chunk longer blocks
+    come first, so that the lanes of a group end together.
     """
     n = len(blocks.first)
     total = np.concatenate([[0], np.cumsum(blocks.length)])
@@ -93,20 +97,22 @@ def chunks(blocks: Blocks, halo: int, T: int) -> list[Chunk]:
     return out
 
 
-def evenly(series: Series, size: int) -> list[Chunk]:
-    """A series in stretches of ``size`` rows, the last one shorter."""
+def even_chunks(series: Series, size: int) -> list[Chunk]:
+    """Chunks of ``size`` rows that cover a series, without blocks; the last one may be shorter."""
     bounds = [*range(0, len(series), size), len(series)]
     return [Chunk(0, 0, slice(0), low, high) for low, high in pairwise(bounds)]
 
 
-def over(
+def map_chunks(
     series: Series,
     parts: list[Chunk],
     work: Callable[..., Any],
     threads: int | None = None,
-    give: Callable[[Chunk], tuple[Any, ...]] = lambda chunk: (chunk,),
+    arguments: Callable[[Chunk], tuple[Any, ...]] = lambda chunk: (chunk,),
     run_locally: bool = False,
 ) -> list[Any]:
-    """``work(rows, *give(chunk))`` for each chunk, by default ``work(rows, chunk)``, with the rows of the series that
-    it needs; results in order of chunks."""
-    return series.over(work, [Item(part.first, part.last, give(part)) for part in parts], threads, run_locally)
+    """Call ``work(rows, *arguments(chunk))`` for each chunk, with the rows of the series that it needs.
+
+    By default that is ``work(rows, chunk)``.  Returns the results in order of chunks.
+    """
+    return series.over(work, [Item(part.first, part.last, arguments(part)) for part in parts], threads, run_locally)

@@ -1,72 +1,59 @@
 """Exact inference on a whole series: likelihood, gradient, smoothing, filtering, decoding, expectations for EM.
 
-Every function runs the kernels over blocks of the series, in lanes and in threads.  Blocks are warmed up over a halo,
-and the messages at their seams are compared: where they disagree by more than ``TOLERANCE`` the halo is lengthened,
-and where even the longest is too short (a long gap, regimes that never mix) the messages are carried from block to
-block one after the other.  ``sequential=True`` does that from the start: the same answer, slower.  Where forbidden
-transitions make even masses below e^-300 matter, everything is done in logarithms.
+Every function is one pass over the series (see ``block_pass``).  ``sequential=True`` propagates messages step by step
+from the start: the same result, but slower.
 """
-
-import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rarehmm.common.arrays import Array, BoolArray, IntArray
-from rarehmm.common.checks import check_threads
+from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.series import Series
-from rarehmm.engine.contracts.family import Family, columns, constant, has, prepare, score, statistics, there
-from rarehmm.engine.dispatch import explained
-from rarehmm.engine.kernels.full_pass import Layout, Seams, Task, sweep
-from rarehmm.engine.kernels.messages import Group, Point, group, split_sums, zeros
-from rarehmm.engine.kernels.sequential import (
-    doubtful,
-    log_backward,
-    log_densities,
-    log_forward,
-    scratch,
-    settle,
-    settle_back,
-    trace,
-    viterbi,
-)
-from rarehmm.engine.lanes import LANES
-from rarehmm.exact import blocks
-from rarehmm.exact.block_sample import Observations, objective_of, rows_in
-from rarehmm.exact.statistics import n_statistics
-from rarehmm.model.model import Model, Parameters, check_labels
-from rarehmm.model.stationary import stationary
-
-TOLERANCE = 1e-10  # relative, of messages at seams
-EVERY = 4  # steps between normalisations
-ROOM = 1 << 20  # bytes of messages that a group of lanes may fill: half of a usual second-level cache
-CAREFUL = 1e-60  # transitions more probable than this swamp what is cut off at e^-300
+from rarehmm.engine.kernels.sequential import trace, viterbi
+from rarehmm.exact.block_pass import Expectations, Pass
+from rarehmm.exact.block_sample import Observations, objective_of
+from rarehmm.exact.densities import constant_total, densities, prepared, row_ranges, sequence_starts
+from rarehmm.model.checks import check_labels
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 
 
-class Expectations(NamedTuple):
-    """What one pass tells about all states together.
-
-    ``scores`` (K, P): expected sum of the family's scores; ``counts`` (K,): expected number of observations;
-    ``statistics`` (K, Q): expected sum of the family's statistics (these two only if asked for); ``pairs`` (K, K):
-    expected transitions; ``first`` (K,): expected first states, over sequences.
-    """
-
-    log_likelihood: float
-    scores: Array
-    counts: Array
-    statistics: Array
-    pairs: Array
-    first: Array
-
-
-# ---------------------------------------------------------------- what users call
 def log_likelihood(
     model: Model, parameters: Parameters, series: Observations, *, threads: int | None = None, sequential: bool = False
 ) -> float:
-    """log p(y | parameters), summed over sequences."""
+    """Log likelihood log p(y | parameters), summed over sequences.
+
+    Parameters
+    ----------
+    model
+        The model.
+    parameters
+        Parameters in natural units.
+    series
+        The observations.
+    threads
+        Number of threads; None (default): all available ones.
+    sequential
+        Propagate messages through the series step by step instead of block by block: the same result, but slower.
+
+    Returns
+    -------
+    float
+        The log likelihood.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arguments do not fit each other.
+
+    Examples
+    --------
+    >>> from rarehmm import Model, Poisson, Series, log_likelihood, no_priors
+    >>> model = Model(Poisson(), 2, no_priors(Poisson()))
+    >>> parameters = model.parameters([[0.9, 0.1], [0.5, 0.5]], rate=[1.0, 9.0])
+    >>> round(log_likelihood(model, parameters, Series([0, 1, 12])), 3)
+    -7.209
+    """
     return Pass(model, parameters, series, threads, sequential).run().log_likelihood
 
 
@@ -79,14 +66,66 @@ def expectations(
     threads: int | None = None,
     sequential: bool = False,
 ) -> Expectations:
-    """Log likelihood and expected scores, transitions and (if asked for) statistics, in one pass."""
+    """Log likelihood and expected scores, transitions and (on request) statistics, in one pass.
+
+    Parameters
+    ----------
+    model
+        The model.
+    parameters
+        Parameters in natural units.
+    series
+        The observations.
+    with_statistics
+        Whether to compute ``counts`` and ``statistics`` as well.
+    threads
+        Number of threads; None (default): all available ones.
+    sequential
+        Propagate messages through the series step by step instead of block by block: the same result, but slower.
+
+    Returns
+    -------
+    Expectations
+        The expected sufficient statistics.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arguments do not fit each other.
+    """
     return Pass(model, parameters, series, threads, sequential, back=True, with_statistics=with_statistics).run()
 
 
 def log_posterior(
     model: Model, theta: Array, series: Observations, *, threads: int | None = None, sequential: bool = False
 ) -> tuple[float, Array]:
-    """Log posterior density of theta up to a constant, and its gradient (d,), by Fisher's identity."""
+    """Log posterior density of theta, up to a constant, and its gradient by Fisher's identity.
+
+    Parameters
+    ----------
+    model
+        The model.
+    theta
+        Point (d,); see ``Model.pack``.
+    series
+        The observations.
+    threads
+        Number of threads; None (default): all available ones.
+    sequential
+        Propagate messages through the series step by step instead of block by block: the same result, but slower.
+
+    Returns
+    -------
+    value : float
+        The log posterior density, up to a constant.
+    gradient : ndarray of shape (d,)
+        Its gradient.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arguments do not fit each other.
+    """
     found = expectations(model, model.unpack(theta), series, threads=threads, sequential=sequential)
     value = found.log_likelihood + model.log_prior(theta)
     slope = model.gradient_from_expectations(theta, found.scores, found.pairs, found.first) + model.log_prior_gradient(
@@ -97,7 +136,7 @@ def log_posterior(
 
 
 def log_posterior_value(model: Model, theta: Array, series: Observations, *, threads: int | None = None) -> float:
-    """The same without the gradient, in a third of the time."""
+    """Log posterior density of theta, up to a constant, in a third of the time that its gradient takes."""
     value = log_likelihood(model, model.unpack(theta), series, threads=threads)
     return value + float(model.log_prior(theta)) + objective_of(series).correction(theta)[0]
 
@@ -105,7 +144,31 @@ def log_posterior_value(model: Model, theta: Array, series: Observations, *, thr
 def smooth(
     model: Model, parameters: Parameters, series: Observations, *, threads: int | None = None, sequential: bool = False
 ) -> Array:
-    """Probabilities (T, K) of the states given the whole series."""
+    """Probability of each state at each time, given the whole series.
+
+    Parameters
+    ----------
+    model
+        The model.
+    parameters
+        Parameters in natural units.
+    series
+        The observations.
+    threads
+        Number of threads; None (default): all available ones.
+    sequential
+        Propagate messages through the series step by step instead of block by block: the same result, but slower.
+
+    Returns
+    -------
+    ndarray of shape (T, K)
+        The smoothed probabilities.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arguments do not fit each other.
+    """
     out = np.empty((len(series), model.n_states))
     Pass(model, parameters, series, threads, sequential, back=True, probabilities=out).run()
     return out
@@ -114,7 +177,31 @@ def smooth(
 def filter_states(
     model: Model, parameters: Parameters, series: Observations, *, threads: int | None = None, sequential: bool = False
 ) -> Array:
-    """Probabilities (T, K) of the states given the past and the present: the future cannot change them."""
+    """Probability of each state at each time, given the past and the present.
+
+    Parameters
+    ----------
+    model
+        The model.
+    parameters
+        Parameters in natural units.
+    series
+        The observations.
+    threads
+        Number of threads; None (default): all available ones.
+    sequential
+        Propagate messages through the series step by step instead of block by block: the same result, but slower.
+
+    Returns
+    -------
+    ndarray of shape (T, K)
+        The filtered probabilities; later observations do not change them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arguments do not fit each other.
+    """
     out = np.empty((len(series), model.n_states))
     Pass(model, parameters, series, threads, sequential, probabilities=out).run()
     return out
@@ -123,14 +210,60 @@ def filter_states(
 def predictive_log_density(
     model: Model, parameters: Parameters, series: Series, *, threads: int | None = None, sequential: bool = False
 ) -> Array:
-    """log p(y_t | y_1, ..., y_{t-1}) for each t (T,); 0 where y_t is missing.  They add up to the log likelihood."""
+    """One-step-ahead predictive log density log p(y_t | y_1, ..., y_{t-1}) of each observation.
+
+    Parameters
+    ----------
+    model
+        The model.
+    parameters
+        Parameters in natural units.
+    series
+        The observations.
+    threads
+        Number of threads; None (default): all available ones.
+    sequential
+        Propagate messages through the series step by step instead of block by block: the same result, but slower.
+
+    Returns
+    -------
+    ndarray of shape (T,)
+        The log densities, 0 where y_t is missing; they sum to the log likelihood.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arguments do not fit each other.
+    """
     out = np.empty(len(series))
     Pass(model, parameters, series, threads, sequential, predictive=out).run()
     return out
 
 
 def decode(model: Model, parameters: Parameters, series: Series) -> tuple[IntArray, float]:
-    """The most probable path of states (T,) given the series (Viterbi), and log p(path, y)."""
+    """Most probable path of hidden states given the series (Viterbi).
+
+    Parameters
+    ----------
+    model
+        The model.
+    parameters
+        Parameters in natural units.
+    series
+        The observations.
+
+    Returns
+    -------
+    path : ndarray of shape (T,)
+        The states.
+    log_density : float
+        Joint log density log p(path, y).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arguments do not fit each other.
+    """
     model.check(series)
     T, K = len(series), model.n_states
     point = prepared(model, parameters)
@@ -138,339 +271,48 @@ def decode(model: Model, parameters: Parameters, series: Series) -> tuple[IntArr
         log_transition, log_start = np.log(parameters.transition), np.log(parameters.start)
     back = np.empty((T, K), dtype=np.uint8)
     best = np.zeros(K)
-    for low, high in rows_of(series):
+    for low, high in row_ranges(series):
         logp = densities(model, point, series.read(low, high))
-        viterbi(logp, log_transition, log_start, begins(series, low, high), best, back[low:high])
+        viterbi(logp, log_transition, log_start, sequence_starts(series, low, high), best, back[low:high])
     path = np.empty(T, dtype=np.int64)
     trace(back, int(np.argmax(best)), path)
     return path, joint_log_density(model, parameters, series, path)
 
 
 def joint_log_density(model: Model, parameters: Parameters, series: Series, path: npt.ArrayLike) -> float:
-    """log p(path, y) of a given path of states (T,)."""
+    """Joint log density log p(path, y) of the series and a path of hidden states.
+
+    Parameters
+    ----------
+    model
+        The model.
+    parameters
+        Parameters in natural units.
+    series
+        The observations.
+    path
+        States (T,), integers in 0..K-1.
+
+    Returns
+    -------
+    float
+        The log density.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arguments do not fit each other.
+    """
     model.check(series)
     x = check_labels(path, len(series), model.n_states, "path")
     point = prepared(model, parameters)
     with np.errstate(divide="ignore"):
         log_transition, log_start = np.log(parameters.transition), np.log(parameters.start)
     total = constant_total(model, series)
-    for low, high in rows_of(series):
+    for low, high in row_ranges(series):
         logp = densities(model, point, series.read(low, high))
-        fresh, here = begins(series, low, high), x[low:high]
+        fresh, here = sequence_starts(series, low, high), x[low:high]
         before = x[np.maximum(np.arange(low, high) - 1, 0)]
         total += float(logp[np.arange(high - low), here].sum())
         total += float(np.where(fresh, log_start[here], log_transition[before, here]).sum())
     return total
-
-
-# ---------------------------------------------------------------- parts
-def prepared(model: Model, parameters: Parameters) -> Point:
-    """Parameters for kernels, checked against the model, with what the family prepares once per theta."""
-    phi, transition, start = model.check_parameters(parameters)
-    c = np.array([prepare(model.family, row) for row in phi], dtype=float).reshape(len(phi), -1)  # (K, C)
-    return Point(phi, c, transition, start)
-
-
-def densities(model: Model, point: Point, y: Array) -> Array:
-    """Log densities (n, K) of the rows y (n, D), without the family's ``constant``."""
-    out = np.empty((len(y), model.n_states))
-    with explained(model.name):
-        log_densities(model.family, point, y, *scratch(y.shape[1]), out)
-    return out
-
-
-def rows_of(series: Series) -> list[tuple[int, int]]:
-    """Stretches of rows that are worked on one after the other."""
-    return [(low, min(len(series), low + blocks.CHUNK)) for low in range(0, len(series), blocks.CHUNK)]
-
-
-def add_expected(
-    family: Family, point: Point, y: Array, gamma: Array, scores: Array, counts: Array, parts: Array
-) -> None:
-    """Add expected scores (K, P), counts (K,) and statistics (K, Q) of rows y with probabilities gamma (n, K)."""
-    seen = there(family, y)
-    value = y[seen, 0] if columns(family) == 1 else tuple(y[seen].T)
-    counts += gamma[seen].sum(0)
-    for k, c in enumerate(point.c):
-        for total, found in ((scores, score(family, value, tuple(c))), (parts, statistics(family, value, tuple(c)))):
-            for i, part in enumerate(found):
-                total[k, i] += gamma[seen, k] @ np.broadcast_to(part, seen.sum())
-
-
-def begins(series: Series, low: int, high: int) -> BoolArray:
-    """Which of the rows [low, high) begin a sequence."""
-    out = np.zeros(high - low, dtype=bool)
-    first = series.bounds[:-1]
-    out[first[(first >= low) & (first < high)] - low] = True
-    return out
-
-
-def constant_total(model: Model, series: Observations) -> float:
-    """Sum of the terms that the family's ``log_density`` leaves out; remembered by the series."""
-    if not has(model.family, "constant"):
-        return 0.0
-    series = rows_in(series)
-    return series.remember(
-        (type(model.family), model.family), lambda: float(np.sum(series.map(Constants(model.family))))
-    )
-
-
-@dataclass(frozen=True)
-class Constants:
-    """The sum, over a stretch, of what the family's ``log_density`` leaves out."""
-
-    family: Family
-
-    def __call__(self, rows: Array) -> float:
-        return float(constant(self.family, rows).sum())
-
-
-def add_constants(model: Model, series: Series, predictive: Array) -> None:
-    """Add what the family's ``log_density`` leaves out to predictive log densities (T,)."""
-    if has(model.family, "constant"):
-        for first, y in series.strides():
-            predictive[first : first + len(y)] += constant(model.family, y)
-
-
-def apart(u: Array, v: Array, tolerance: float) -> BoolArray:
-    """Which rows of two sets of messages (n, K) differ in direction, by the relative difference of their entries."""
-    u, v = u / u.sum(1, keepdims=True), v / v.sum(1, keepdims=True)
-    return np.asarray((np.abs(u - v) > tolerance * np.maximum(u, v)).any(1))
-
-
-class _Room(threading.local):
-    """What a thread keeps from one pass to the next: fresh memory would have to be fetched page by page."""
-
-    group: Group | None = None
-
-
-_room = _Room()
-
-
-def working_room(n: int, D: int, K: int) -> Group:
-    """A group of at least n steps, for this thread alone."""
-    kept = _room.group
-    if kept is None or len(kept.y) < n or kept.y.shape[1] != D or kept.p.shape[1] != K:
-        kept = _room.group = group(n, D, K)
-    return kept
-
-
-class Pass:
-    """One pass over a series at one set of parameters: plan of blocks, probing of the halo, seams, settling."""
-
-    def __init__(
-        self,
-        model: Model,
-        parameters: Parameters,
-        series: Observations,
-        threads: int | None,
-        sequential: bool,
-        back: bool = False,
-        with_statistics: bool = False,
-        probabilities: Array | None = None,
-        predictive: Array | None = None,
-        each: Callable[[Array], Array] | None = None,
-    ) -> None:
-        model.check(rows_in(series))
-        check_threads(threads)
-        self.model, self.series, self.point = model, rows_in(series), prepared(model, parameters)
-        self.objective = objective_of(series)
-        K, P = self.point.phi.shape
-        self.threads, self.sequential, self.back = threads, sequential, back
-        self.probabilities = np.empty((0, K)) if probabilities is None else probabilities
-        self.predictive = np.empty(0) if predictive is None else predictive
-        steps_matter = (len(self.probabilities) > 0 and not back) or len(self.predictive) > 0
-        self.task = Task(0, 1 if steps_matter else EVERY, back, with_statistics)
-        self.sizes, self.each = (K, P, n_statistics(model.family)), each
-        self.largest = ROOM // (2 * K * 8 * LANES)  # observations of a block, if halos are shorter
-        self.distribution = self.point.start if model.start is None else stationary(self.point.transition)
-
-    def run(self) -> Expectations:
-        """All blocks, until the seams agree; in logarithms where nothing else is safe."""
-        if self.point.transition.min() < CAREFUL:
-            self.task = self.task._replace(every=1)
-            if self.doubtful():
-                return self.in_logs()
-        results = None if self.sequential else self.with_halo()
-        if results is None:
-            self.settle()
-            results = self.over(self.parts, self.threads)
-            if self.mark(len(self.blocks.first), 100 * TOLERANCE) > 0:
-                return self.in_logs()
-        if len(self.predictive) > 0:
-            add_constants(self.model, self.series, self.predictive)
-        values, sums, of_blocks = zip(*results, strict=True)
-        if self.each is not None:
-            order = np.concatenate([np.r_[part.blocks] for part in self.parts])
-            self.of_blocks = np.concatenate(of_blocks)[np.argsort(order)]
-        log_likelihood = float(np.sum(values)) + constant_total(self.model, self.series)
-        scores, counts, parts, pairs, first = split_sums(np.sum(sums, axis=0), *self.sizes)
-        return Expectations(log_likelihood, scores, counts, parts, pairs * self.point.transition, first)
-
-    # ------------------------------------------------------------ forbidden transitions
-    def doubtful(self) -> bool:
-        """Whether some transition is so improbable that masses below e^-300 decide what is right."""
-        K = self.sizes[0]
-        a, marked = np.ones(K), np.zeros(K, dtype=bool)
-        stretches = rows_of(self.series)
-        return any(doubtful(self.logp(*r), self.point, begins(self.series, *r), a, marked) for r in stretches)
-
-    def logp(self, low: int, high: int) -> Array:
-        return densities(self.model, self.point, self.series.read(low, high))
-
-    def in_logs(self) -> Expectations:
-        """The same answers in logarithms, step by step: slower by far, and right for any transition matrix."""
-        if not self.objective.is_exact or self.each is not None:
-            raise ValueError(
-                "forbidden transitions leave hardly any way through this series: this asks for logarithms, and for all "
-                "of it in memory. Allow more (memory_limit), or small probabilities, such as 1e-10, instead of zeros."
-            )
-        (K, P, Q), T = self.sizes, len(self.series)
-        with np.errstate(divide="ignore"):
-            log_transition, log_start = np.log(self.point.transition), np.log(self.point.start)
-        filtered, predictive, top, before = np.empty((T, K)), np.empty(T), np.empty(T), np.zeros(K)
-        for low, high in rows_of(self.series):
-            fresh, rows, logp = begins(self.series, low, high), slice(low, high), self.logp(low, high)
-            top[rows] = logp.max(1)
-            logp -= top[rows, None]
-            log_forward(logp, log_transition, log_start, fresh, before, filtered[rows], predictive[rows])
-        sums = split_sums(np.zeros(K * (P + Q + K + 2)), K, P, Q)
-        scores, counts, parts, pairs, first = sums
-        message = np.zeros(K)
-        for low, high in reversed(rows_of(self.series)) if self.back else ():
-            fresh, rows, before = begins(self.series, low, high), slice(low, high), filtered[max(low - 1, 0)].copy()
-            logp = self.logp(low, high) - top[rows, None]
-            log_backward(logp, log_transition, fresh, filtered[rows], predictive[rows], before, message, pairs)
-            first += filtered[rows][fresh].sum(0)
-            add_expected(
-                self.model.family, self.point, self.series.read(low, high), filtered[rows], scores, counts, parts
-            )
-        if len(self.probabilities) > 0:
-            self.probabilities[:] = filtered if self.back else np.exp(filtered)
-        if len(self.predictive) > 0:
-            self.predictive[:] = predictive + top
-            add_constants(self.model, self.series, self.predictive)
-        return Expectations(float((predictive + top).sum()) + constant_total(self.model, self.series), *sums)
-
-    # ------------------------------------------------------------ blocks and halos
-    def plans(self) -> Iterator[None]:
-        """Blocks, chunks and unset seams, with longer and longer halos."""
-        for found, halo in self.objective.plans(self.largest, len(self.probabilities) > 0):
-            self.blocks = found
-            self.task = self.task._replace(halo=0 if self.blocks.fresh.all() else halo)
-            self.parts = blocks.chunks(self.blocks, self.task.halo, len(self.series))
-            self.messages = np.ones((4, len(self.blocks.first), self.sizes[0]))
-            self.messages[0] = self.distribution
-            self.seams = Seams(*self.messages)
-            yield
-
-    def with_halo(self) -> list[Any] | None:
-        """Results of all chunks if some halo is long enough for every seam; None, with the blocks marked, if not.
-
-        Halos are tried on the first chunk.  Blocks of a sample have no neighbours to agree with.
-        """
-        for _ in self.plans():
-            first = self.over(self.parts[:1], 1)
-            count = self.parts[0].high
-            if not self.objective.is_exact or self.mark(count, TOLERANCE) <= 0.02 * count:
-                break
-        results = first + self.over(self.parts[1:], self.threads)
-        if not self.objective.is_exact or self.mark(len(self.blocks.first), TOLERANCE) == 0:
-            return results
-        return None
-
-    def mark(self, count: int, tolerance: float) -> int:
-        """Mark the blocks, of the first ``count``, whose halos did not reach the message of their neighbour.
-
-        Of the filter it is the prediction that counts: a state without mass still receives some from the others.
-        """
-        self.marks, self.marks_back = np.zeros((2, len(self.blocks.first)), dtype=bool)
-        left, right, end, begin = (m[:count] for m in self.seams)
-        joined, P = np.nonzero(~self.blocks.fresh[1:count])[0], self.point.transition
-        self.marks[joined + 1] = apart(left[joined + 1] @ P, end[joined] @ P, tolerance)
-        if self.back:
-            self.marks_back[joined] = apart(right[joined], begin[joined + 1], tolerance)
-        return int(self.marks.sum() + self.marks_back.sum())
-
-    def settle(self) -> None:
-        """Carry messages through the marked blocks one after the other; then no halo is needed any more."""
-        if self.sequential:
-            *_, _ = self.plans()  # the longest halo
-            self.marks, self.marks_back = np.ones((2, len(self.blocks.first)), dtype=bool)
-        left, right, end, begin = self.seams
-        fresh = self.blocks.fresh
-        self.task = self.task._replace(halo=0)
-        self.parts = blocks.chunks(self.blocks, 0, len(self.series))
-        for chunk in self.parts:
-            if (rows := self.rows(chunk, self.marks)) is not None:
-                settle(rows[0], self.point, fresh, *rows[1:], TOLERANCE, end, self.marks)
-        left[1:] = end[:-1]
-        if self.back:
-            self.marks_back |= self.marks  # other states may be in reach now
-            for chunk in reversed(self.parts):
-                if (rows := self.rows(chunk, self.marks_back)) is not None:
-                    settle_back(rows[0], self.point, fresh, *rows[1:], TOLERANCE, left, begin, self.marks_back)
-            right[:-1] = np.where(fresh[1:, None], 1.0, begin[1:])
-            right[-1] = 1.0
-
-    def rows(self, chunk: blocks.Chunk, marks: BoolArray) -> tuple[Array, IntArray, IntArray, int] | None:
-        """Densities of a chunk with the places of its blocks in them, in order of time; None if none is marked."""
-        members = slice(chunk.low, chunk.high)
-        if not marks[members].any():
-            return None
-        rows = self.blocks.first[members] - chunk.first
-        return self.logp(chunk.first, chunk.last), rows, self.blocks.length[members], chunk.low
-
-    # ------------------------------------------------------------ chunks
-    def over(self, parts: list[blocks.Chunk], threads: int | None) -> list[Any]:
-        """The kernel over chunks: log likelihoods, sums, what ``each`` makes of blocks; messages go to the seams."""
-        longest = int(self.blocks.length.max()) + 2 * self.task.halo
-        work = Sweep(self.model.family, self.model.name, self.point, self.task, self.sizes, longest, self.each)
-
-        def give(chunk: blocks.Chunk) -> tuple[Any, ...]:
-            rows = slice(chunk.first, chunk.last)
-            local = np.ascontiguousarray(self.messages[:, chunk.blocks])
-            return Layout(*self.blocks.within(chunk)), local, self.probabilities[rows], self.predictive[rows]
-
-        fills = len(self.probabilities) + len(self.predictive) > 0
-        found: list[Any] = blocks.over(self.series, parts, work, threads, give, run_locally=fills)
-        for chunk, (_, _, _, local) in zip(parts, found, strict=True):
-            self.messages[:, chunk.blocks] = local
-        return [(value, sums, each) for value, sums, each, _ in found]
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """The work of a pass on a chunk, as it is sent to whoever does it.
-
-    ``each``: from sums (n, LANES) over the blocks of a group of lanes to what is wanted of each block (LANES, ...).
-    """
-
-    family: Family
-    name: str
-    point: Point
-    task: Task
-    sizes: tuple[int, int, int]
-    longest: int
-    each: Callable[[Array], Array] | None
-
-    def __call__(
-        self, y: Array, layout: Layout, messages: Array, probabilities: Array, predictive: Array
-    ) -> tuple[float, Array, Array | None, Array]:
-        """Log likelihood, sums over lanes, what is wanted of each block, and the messages at their ends."""
-        n, room = len(layout.first), working_room(self.longest, y.shape[1], self.sizes[0])
-        value, total, of_blocks, step = 0.0, np.zeros(1), [], n if self.each is None else LANES
-        for low in range(0, n, step):
-            mine = slice(low, low + step)
-            local = messages if step == n else np.ascontiguousarray(messages[:, mine])
-            flat, sums = zeros(*self.sizes)
-            with explained(self.name):
-                value += sweep(
-                    self.family, self.point, self.task, y, layout.of(mine), Seams(*local),
-                    room, sums, probabilities, predictive,
-                )  # fmt: skip
-            messages[:, mine] = local
-            total = total + flat.sum(-1)
-            if self.each is not None:
-                of_blocks.append(self.each(flat)[: len(local[0])])
-        return value, total, np.concatenate(of_blocks) if of_blocks else None, messages

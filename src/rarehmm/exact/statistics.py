@@ -1,4 +1,4 @@
-"""Statistics of a family: how many, and what of them is kept for control variates."""
+"""Sufficient statistics of a family: how many there are, and which are kept for control variates."""
 
 from typing import Any
 
@@ -11,18 +11,21 @@ from rarehmm.model.model import Model
 
 
 def n_statistics(family: Family) -> int:
-    """Q, how many statistics the family has."""
+    """Number of statistics of the family, Q."""
     D, phi = columns(family), np.ones(len(family.parameters))
     return len(statistics(family, 1.0 if D == 1 else (1.0,) * D, prepare(family, phi)))
 
 
 def n_summed(family: Family) -> int:
-    """How many statistics kernels sum that want nothing but scores: those of wide families."""
+    """Number of statistics that kernels sum even if only scores are wanted: those of wide families."""
     return n_statistics(family) if hook(family, "wide") else 0
 
 
-def kept_of(model: Model, theta: Array, found: Any) -> Array:
-    """What is kept of sums: statistics (..., C) or, of a family without ``complete_score``, gradients (..., d)."""
+def control_statistics(model: Model, theta: Array, found: Any) -> Array:
+    """Flatten sums to the statistics (..., C) of a control variate.
+
+    For a family without ``complete_score`` these are gradients (..., d).
+    """
     if not provides(complete_score, model.family):
         return model.gradient_from_expectations(theta, found.scores, found.pairs, found.first)
     shape = found.first.shape[:-1]

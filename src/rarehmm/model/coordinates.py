@@ -1,4 +1,4 @@
-r"""Coordinates of the transition matrix: ways to write it as a vector, with their priors and Jacobians."""
+"""Coordinates of the transition matrix: ways to write it as a vector, with priors and Jacobians."""
 
 from typing import Any, NamedTuple, Protocol
 
@@ -8,17 +8,17 @@ from scipy.special import gammaln
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.model.priors import Dirichlet
 
-FORBIDDEN = -1000.0  # log ratio of a transition that never happens: its probability is 0 to the last bit
+FORBIDDEN = -1000.0  # log ratio of a forbidden transition: its probability is exactly 0
 HUGE = 1e150  # beyond this and its inverse, squares and products overflow
-SMALLEST = 1e-100  # probabilities that an estimate drives to zero stop here
+SMALLEST = 1e-100  # lower limit of estimated probabilities
 
 
 class Coordinates(Protocol):
-    """A way to write a transition matrix as a vector with one number for each of the entries ``free`` (rows, columns).
+    """Protocol of a map from transition matrices to vectors, with one number for each of the entries ``free``.
 
     ``pack`` and ``unpack`` take many points at once, (..., K, K) and (..., size); ``log_prior`` is the log density of
     the coordinates (..., size), Jacobian included.  Its gradient, and that of the log likelihood, are assembled by
-    ``engine.kernels.gradient``, which knows two kinds: log ratios and (``is_expanded``) expanded means.
+    ``engine.kernels.gradient``, which supports two kinds: log ratios and (``is_expanded``) expanded means.
     """
 
     @property
@@ -28,7 +28,7 @@ class Coordinates(Protocol):
 
     @property
     def power(self) -> float:
-        """How the metric of a coordinate grows with it, 0 where it may have any sign (``samplers.expanded_mean``)."""
+        """Exponent of the metric in a coordinate; 0 if it may have either sign (``samplers.expanded_mean``)."""
         ...
 
     @property
@@ -37,7 +37,7 @@ class Coordinates(Protocol):
         ...
 
     def check(self, K: int) -> None:
-        """Refuse settings that do not fit K states."""
+        """Raise if the settings do not fit K states."""
         ...
 
     def size(self, K: int) -> int: ...
@@ -48,26 +48,29 @@ class Coordinates(Protocol):
     def log_prior(self, x: Array, K: int, prior: Dirichlet) -> Array: ...
 
     def with_fixed(self, transition: Array) -> "Coordinates":
-        """Coordinates that can represent known transitions (K, K), NaN where nothing is known."""
+        """Coordinates that can represent fixed transitions (K, K), NaN where free."""
         ...
 
     def fixed(self, transition: Array) -> Array:
-        """Coordinates (size,) of known transitions (K, K), which may be 0; 1 where nothing is known."""
+        """Coordinates (size,) of fixed transitions (K, K), which may be 0; the free ones are given as 1."""
         ...
 
     def reordered(self, order: IntArray) -> "Coordinates":
-        """The coordinates after state k has become what state order[k] was."""
+        """Coordinates after a permutation of the states: state k is the former state order[k]."""
         ...
 
     def redrawn(self, rng: np.random.Generator, x: Array, transition: Array, prior: Dirichlet) -> Array:
-        """Coordinates x of a matrix with everything that the matrix leaves open drawn from its prior."""
+        """Coordinates x of a matrix, with whatever the matrix leaves undetermined drawn from its prior."""
         ...
 
 
 class AdditiveLogRatio(NamedTuple):
-    r""":math:`\log P_{jk} / P_{j r_j}` for :math:`k \ne r_j`, row by row: K(K-1) free numbers.
+    r"""Log ratios :math:`\log P_{jk} / P_{j r_j}` for :math:`k \ne r_j`, row by row: K(K-1) free numbers.
 
-    ``reference`` names :math:`r_j` for each row (the largest entry is a good choice); None: the diagonal.
+    Parameters
+    ----------
+    reference
+        State :math:`r_j` of each row; the one with the largest entry is a good choice.  None (default): the diagonal.
     """
 
     reference: tuple[int, ...] | None = None
@@ -93,9 +96,10 @@ class AdditiveLogRatio(NamedTuple):
         r: Any = self.reference
         valid = isinstance(r, tuple) and all(isinstance(k, int | np.integer) and 0 <= k < K for k in r)
         if r is not None and (not valid or len(r) != K):
-            raise ValueError(f"reference is {r}; a tuple of {K} states in 0..{K - 1}, one for each row, is needed.")
+            raise ValueError(f"reference is {r}; it must be a tuple of {K} states in 0..{K - 1}, one per row.")
 
     def references(self, K: int) -> IntArray:
+        """Reference state (K,) of each row."""
         return np.arange(K) if self.reference is None else np.array(self.reference, dtype=np.int64)
 
     def free(self, K: int) -> tuple[IntArray, IntArray]:
@@ -116,12 +120,13 @@ class AdditiveLogRatio(NamedTuple):
         if (transition <= 0).any():
             *_, j, k = np.argwhere(transition <= 0)[0]
             raise ValueError(
-                f"transition[{j}, {k}] is {transition.min():g} and has no log ratio; entries must be positive here. "
-                "Start from a small probability, such as 1e-10, instead."
+                f"transition[{j}, {k}] is {transition.min():g} and has no log ratio; entries must be positive. "
+                "Use a small probability, such as 1e-10, instead."
             )
         return self._ratios(transition)
 
     def _ratios(self, transition: Array) -> Array:
+        """Log ratios (..., size) of matrices (..., K, K), without a check."""
         K = transition.shape[-1]
         rows, columns = self.free(K)
         return np.log(transition[..., rows, columns] / transition[..., rows, self.references(K)[rows]])
@@ -133,7 +138,7 @@ class AdditiveLogRatio(NamedTuple):
         return np.asarray(out / out.sum(-1, keepdims=True))
 
     def log_prior(self, x: Array, K: int, prior: Dirichlet) -> Array:
-        """A Dirichlet density over the entries of each row that can happen, times the Jacobian, their product."""
+        """Dirichlet log density over the possible entries of each row, plus the log Jacobian."""
         a, transition = prior.concentration, self.unpack(x, K)
         possible = transition > 0
         count = possible.sum(-1)
@@ -146,7 +151,7 @@ class AdditiveLogRatio(NamedTuple):
         if not (transition[row, r] == 0).any():
             return self
         if self.reference is not None:
-            raise ValueError(f"reference is {self.reference}; some of these transitions are forbidden.")
+            raise ValueError(f"reference is {self.reference}, but some of these transitions are forbidden.")
         weight = np.where(np.isnan(transition), 1.0, transition) + np.where(transition != 0, np.eye(len(r)), 0.0)
         return AdditiveLogRatio.around(weight)
 
@@ -163,9 +168,10 @@ class AdditiveLogRatio(NamedTuple):
 
 
 class ExpandedMean(NamedTuple):
-    r"""The paper's :math:`\hat A`: positive :math:`\hat A_{jk} \sim Gamma(\alpha, 1)`, :math:`P_{jk} = \hat A_{jk} /
-    \sum_l \hat A_{jl}`: K^2 numbers.  The data say nothing about row sums; ``pack`` gives them the value of their mean,
-    K alpha, for alpha = 1.
+    r"""Expanded means of the paper, :math:`P_{jk} = \hat A_{jk} / \sum_l \hat A_{jl}`: K^2 positive numbers.
+
+    Their prior is :math:`\hat A_{jk} \sim Gamma(\alpha, 1)`.  The data carry no information about row sums; ``pack``
+    sets them to their prior mean for :math:`\alpha = 1`, which is K.
     """
 
     @property
@@ -209,7 +215,7 @@ class ExpandedMean(NamedTuple):
         return np.asarray(((a - 1) * np.log(x) - x).sum(-1) - K * K * gammaln(a))
 
     def with_fixed(self, transition: Array) -> "ExpandedMean":
-        raise ValueError("transitions are fixed in log ratios only; leave out coordinates, or fixed['transition'].")
+        raise ValueError("ExpandedMean does not support fixed transitions; drop coordinates, or fixed['transition'].")
 
     def fixed(self, transition: Array) -> Array:
         return np.zeros(transition.size)

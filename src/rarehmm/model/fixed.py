@@ -1,4 +1,4 @@
-"""What is known before the data are seen: parameters with a value of their own, transitions that cannot happen."""
+"""Fixed values: parameters that are held at a given value, and transitions that cannot happen."""
 
 import difflib
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ from rarehmm.model.stationary import closed_classes
 
 
 class FixedValues(NamedTuple):
-    """``phi`` (K, P) and ``transition`` (K, K), NaN where nothing is known.
+    """Fixed parameters ``phi`` (K, P) and fixed transition probabilities ``transition`` (K, K), NaN where free.
 
-    A transition that is known is 0, it never happens, or belongs to a row that is known as a whole.
+    A fixed transition probability is either 0, or part of a row that is fixed as a whole.
     """
 
     phi: Array
@@ -23,25 +23,29 @@ class FixedValues(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
+        """Whether every parameter and transition is free."""
         return bool(np.isnan(self.phi).all() and np.isnan(self.transition).all())
 
     @property
     def allowed(self) -> BoolArray:
-        """Transitions (K, K) that may happen."""
+        """Mask (K, K) of the transitions that can happen."""
         return np.asarray(self.transition != 0)
 
-    def in_phi(self, phi: Array) -> Array:
-        """Parameters (..., K, P) with known values in their place."""
+    def fill_phi(self, phi: Array) -> Array:
+        """Replace the fixed entries of emission parameters (..., K, P) by their values."""
         return np.where(np.isnan(self.phi), phi, self.phi)
 
-    def in_rows(self, transition: Array) -> Array:
-        """Transition matrices (..., K, K) with known values in their place; the others of a row share what is left."""
+    def fill_transition(self, transition: Array) -> Array:
+        """Replace the fixed entries of transition matrices (..., K, K) by their values.
+
+        The free entries of each row are rescaled so that it still sums to one.
+        """
         rest = np.where(self.allowed, np.maximum(transition, 1e-300), 0.0)
         rest = np.where(self.allowed.all(1, keepdims=True), transition, rest / rest.sum(-1, keepdims=True))
         return np.where(np.isnan(self.transition), rest, self.transition)
 
     def exchangeable_groups(self, start: Array | None) -> list[IntArray]:
-        """Groups of states that may change their names among each other: nothing known tells them apart."""
+        """Groups of states that no fixed value and no start probability distinguishes."""
         K = len(self.phi)
         distribution = np.zeros(K) if start is None else start
         groups: list[list[int]] = []
@@ -60,17 +64,19 @@ class FixedValues(NamedTuple):
 
 
 def fixed_values(family: Family, K: int, fixed: Mapping[str, npt.ArrayLike] | None) -> FixedValues:
-    """What ``fixed`` says, by the names of parameters and ``transition``; NaN or None where nothing is known."""
+    """Read ``fixed``, a mapping from parameter names and ``transition`` to values, with NaN or None where free."""
     names = [p.name for p in family.parameters]
     phi, transition = np.full((K, len(names)), np.nan), np.full((K, K), np.nan)
     if fixed is not None and not isinstance(fixed, Mapping):
-        raise TypeError(f"fixed is {fixed!r}; a dictionary such as {{'{names[0]}': [0, None, None]}} is needed.")
+        raise TypeError(f"fixed is {fixed!r}; pass a dictionary such as {{'{names[0]}': [0, None, None]}}.")
     for name, given in (fixed or {}).items():
         if name not in (*names, "transition"):
             close = difflib.get_close_matches(str(name), [*names, "transition"], 1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise ValueError(f"fixed has {name!r}; there are {', '.join(names)} and transition.{hint}")
-        values = numbers(name, given, (K, K) if name == "transition" else (K,))
+            raise ValueError(
+                f"fixed has the unknown key {name!r}; valid keys are {', '.join(names)} and transition.{hint}"
+            )
+        values = as_fixed_array(name, given, (K, K) if name == "transition" else (K,))
         if name == "transition":
             transition = check_rows(values)
         else:
@@ -79,48 +85,53 @@ def fixed_values(family: Family, K: int, fixed: Mapping[str, npt.ArrayLike] | No
     return FixedValues(phi, transition)
 
 
-def numbers(name: str, given: Any, shape: tuple[int, ...]) -> Array:
+def as_fixed_array(name: str, given: Any, shape: tuple[int, ...]) -> Array:
+    """Convert ``fixed[name]`` to an array of the given shape, or raise."""
     try:
         values = np.asarray(given, dtype=float)
     except (TypeError, ValueError):
-        raise TypeError(f"fixed[{name!r}] is {given!r}; numbers are needed, None where nothing is known.") from None
+        raise TypeError(f"fixed[{name!r}] is {given!r}; pass numbers, with None for free entries.") from None
     if values.shape != shape:
         raise ValueError(
-            f"fixed[{name!r}] has shape {values.shape}; {shape} is needed, with None where nothing is known."
+            f"fixed[{name!r}] has shape {values.shape}; it must have shape {shape}, with None for free entries."
         )
     return values
 
 
 def check_support(name: str, values: Array, support: str) -> None:
+    """Raise if a fixed value lies outside the support of its parameter."""
     bad = np.isinf(values) | ((support == "positive") & (values <= 0))
     if bad.any():
         k = int(np.argmax(bad))
-        raise ValueError(f"fixed[{name!r}][{k}] is {values[k]:g}; it must be {support}, and finite.")
+        raise ValueError(f"fixed[{name!r}][{k}] is {values[k]:g}; it must be {support} and finite.")
 
 
 def check_rows(transition: Array) -> Array:
-    """Known transitions (K, K), checked; where all others of a row are forbidden, the last one is certain."""
+    """Check fixed transition probabilities (K, K), and fill in what follows from them.
+
+    Where all other transitions of a row are forbidden, the remaining one has probability 1.
+    """
     out = transition.copy()
     if ((out < 0) | (out > 1)).any():
         j, k = np.argwhere((out < 0) | (out > 1))[0]
-        raise ValueError(f"fixed['transition'][{j}][{k}] is {out[j, k]:g}; probabilities lie between 0 and 1.")
+        raise ValueError(f"fixed['transition'][{j}][{k}] is {out[j, k]:g}; probabilities must lie between 0 and 1.")
     for j, row in enumerate(out):
         free = np.isnan(row)
         if free.sum() == 1 and not row[~free].any():
             row[free] = 1.0
         elif free.any() and row[~free].any():
             raise ValueError(
-                f"row {j} of fixed['transition'] is {transition[j].tolist()}; a row has forbidden transitions (0) and "
-                "unknown ones (None), or all of it is known."
+                f"row {j} of fixed['transition'] is {transition[j].tolist()}; a row must either consist of "
+                "forbidden (0) and free (None) transitions, or be fixed as a whole."
             )
         elif not free.any() and abs(row.sum() - 1) > 1e-6:
-            raise ValueError(f"row {j} of fixed['transition'] sums to {row.sum():g}; a row that is known sums to one.")
+            raise ValueError(f"row {j} of fixed['transition'] sums to {row.sum():g}; a fixed row must sum to one.")
         elif not free.any():
             row /= row.sum()
     reachable = closed_classes(np.where(np.isnan(out), 1.0, out))
     if len(reachable) > 1 or len(reachable[0]) < len(out):
         raise ValueError(
-            f"with fixed['transition'] the states {reachable[0].tolist()} are never left again, or never come back to "
-            "others; every state must be reachable from every other, by way of others if need be."
+            f"with fixed['transition'] the chain can never leave the states {reachable[0].tolist()} once it has "
+            "entered them; every state must be reachable from every other, directly or through others."
         )
     return out

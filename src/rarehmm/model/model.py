@@ -1,68 +1,58 @@
-"""Model: a family, transitions and priors as one vector theta in R^d, and the parameters in their own units."""
+"""Model: a family, a transition matrix and priors as one vector theta in R^d, and back to natural parameters."""
 
 import difflib
 import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.data.series import Series
-from rarehmm.data.summaries import Summary
 from rarehmm.engine.contracts.family import Family, Prior, check_family, domains, has
 from rarehmm.engine.kernels.gradient import assembly, gradients_from_expectations, prior_gradient
+from rarehmm.model.checks import as_numbers, check_distribution, check_prior
 from rarehmm.model.coordinates import HUGE, AdditiveLogRatio, Coordinates
 from rarehmm.model.fixed import FixedValues, fixed_values
-from rarehmm.model.priors import Dirichlet, Flat, InverseGamma, Normal, Pinned, sampled_log_density
+from rarehmm.model.parameters import Parameters, Priors
+from rarehmm.model.priors import Flat, Pinned, sampled_log_density
 from rarehmm.model.stationary import check_transition, has_slope, stationary
 from rarehmm.model.target import Target
 
-LARGEST = 255  # states: Viterbi keeps its way back in bytes
-WIDEST = 1e60  # standard deviation of a series that can be learnt from: its square is far from HUGE
-DIGITS = 1e-11  # the same as a share of the largest value: slopes are told by differences of a ten-thousandth of it
-
-
-class Priors(NamedTuple):
-    """One prior for each parameter of the family, in its order, and one for the rows of the transition matrix."""
-
-    emission: tuple[Prior, ...]
-    transition: Dirichlet = Dirichlet(1.0)
-
-
-class Parameters(NamedTuple):
-    """A point in its own units: ``phi`` (K, P), ``transition`` (K, K), ``start`` (K,) the law of the first state."""
-
-    phi: Array
-    transition: Array
-    start: Array
+LARGEST = 255  # largest number of states: Viterbi stores back-pointers as bytes
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """What is known before the data are seen.
+    """Hidden Markov model with priors: everything that is specified before the data are seen.
 
     Parameters
     ----------
     family
         Emission density, such as ``Gaussian()``; see ``rarehmm.emissions``.
     n_states
-        K, the number of hidden states.
+        Number of hidden states, K.
     priors
-        ``default_priors(family, n_states, series)``, ``paper_priors(family)``, or your own.
+        ``default_priors(family, n_states, series)``, ``paper_priors(family)``, or your own ``Priors``.
     start
-        Law of the first state of each sequence (K,); None: the stationary law of the transition matrix.
+        Distribution of the first state of each sequence (K,).  None (default): the stationary distribution of the
+        transition matrix.
     coordinates
-        How the transition matrix is written as a vector: additive log ratios (default) or the paper's expanded mean.
+        How the transition matrix is mapped to a vector: additive log ratios (default) or the paper's expanded mean.
     logs
-        Whether positive parameters are sampled as logarithms (default), or as they are, as the paper does.
+        Whether positive parameters are sampled on the log scale (default), or as they are, as in the paper.
     fixed
-        Values that are known, by the names of parameters and ``transition``, None where they are not:
-        ``{"mean": [0, None], "transition": [[None, None], [1, 0]]}``.  A transition of 0 never happens; a row with
-        other known values must be known as a whole.  Known values are no part of theta.
+        Values to hold fixed, by parameter name and ``transition``, with None for free entries:
+        ``{"mean": [0, None], "transition": [[None, None], [1, 0]]}``.  A transition probability fixed at 0 never
+        happens; a row with any other fixed value must be fixed as a whole.  Fixed values are not part of theta.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has the wrong type, or the arguments do not fit each other.
 
     Examples
     --------
@@ -88,7 +78,7 @@ class Model:
     def __post_init__(self) -> None:
         K = self.n_states
         if isinstance(K, bool) or not isinstance(K, int | np.integer):
-            raise TypeError(f"n_states is {K!r}; it must be a whole number.")
+            raise TypeError(f"n_states is {K!r}; it must be an integer.")
         if not 1 <= K <= LARGEST:
             raise ValueError(f"n_states is {K}; it must lie between 1 and {LARGEST}.")
         object.__setattr__(self, "n_states", int(K))
@@ -97,12 +87,12 @@ class Model:
             raise TypeError(f"priors is {self.priors!r}; use default_priors, paper_priors, no_priors or Priors(...).")
         wanted, got = len(self.family.parameters), len(self.priors.emission)
         if wanted != got:
-            raise ValueError(f"{self.name} has {wanted} parameters and {got} priors were given; one each is needed.")
+            raise ValueError(f"{self.name} has {wanted} parameters but {got} priors were given; give one for each.")
         for p, prior in zip(self.family.parameters, self.priors.emission, strict=True):
             check_prior(prior, p.name)
         a = self.priors.transition.concentration
         if not isinstance(a, float | int) or not (math.isfinite(a) and a >= 0):
-            raise ValueError(f"the concentration of the transition prior is {a}; it must be finite and not negative.")
+            raise ValueError(f"the concentration of the transition prior is {a}; it must be finite and nonnegative.")
         if self.start is not None:
             object.__setattr__(self, "start", check_distribution(self.start, K))
         if not hasattr(self.coordinates, "unpack"):
@@ -114,41 +104,42 @@ class Model:
     # ------------------------------------------------------------ names and sizes
     @property
     def name(self) -> str:
+        """Name of the emission family."""
         return type(self.family).__name__
 
     @property
     def size(self) -> int:
-        """d, the number of free parameters."""
+        """Number of free parameters, d."""
         return len(self.free)
 
     @functools.cached_property
     def fixed_values(self) -> FixedValues:
-        """What is fixed, as arrays."""
+        """The fixed values as arrays, NaN where free."""
         return fixed_values(self.family, self.n_states, self.fixed)
 
     @functools.cached_property
     def free(self) -> IntArray:
-        """Places (d,) of the entries of theta in the vector of all parameters, known ones included."""
+        """Positions (d,) of the entries of theta in the vector of all parameters, fixed ones included."""
         rows = np.isnan(self.fixed_values.transition)[self.coordinates.free(self.n_states)]
         return np.flatnonzero(np.concatenate([np.isnan(self.fixed_values.phi).T.ravel(), rows]))
 
     @functools.cached_property
     def vector(self) -> Array:
-        """The vector of all parameters with known values in their place, and 0 elsewhere."""
+        """Vector of all parameters with the fixed values filled in, and 0 elsewhere."""
         phi = np.where(np.isnan(self.fixed_values.phi), np.where(self.as_logs, 1.0, 0.0), self.fixed_values.phi)
         phi = np.where(self.as_logs, np.log(np.where(self.as_logs, phi, 1.0)), phi)
         transition = np.where(np.isnan(self.fixed_values.transition), 1.0, self.fixed_values.transition)
         return np.concatenate([phi.T.ravel(), self.coordinates.fixed(transition)])
 
-    def spread(self, theta: Array) -> Array:
-        """The vectors of all parameters (..., full) of points theta (..., d)."""
+    def with_fixed(self, theta: Array) -> Array:
+        """Expand points theta (..., d) to vectors of all parameters (..., full), fixed values filled in."""
         out = np.tile(self.vector, (*theta.shape[:-1], 1))
         out[..., self.free] = theta
         return out
 
     @property
     def component_names(self) -> list[str]:
-        """A name for each entry of theta: ``mean[0]``, ``log variance[2]``, ``log transition[0, 1] / ...``."""
+        """Name of each entry of theta: ``mean[0]``, ``log variance[2]``, ``log transition[0, 1] / ...``."""
         names = [("log " if log else "") + p.name for p, log in zip(self.family.parameters, self.as_logs, strict=True)]
         emission = [f"{name}[{k}]" for name in names for k in range(self.n_states)]
         every = emission + self.coordinates.names(self.n_states)
@@ -156,25 +147,27 @@ class Model:
 
     @property
     def exchangeable(self) -> bool:
-        """Whether all states may be renamed without a change of the posterior: a start that is given, or a value that
-        is known, tells them apart."""
+        """Whether the posterior is invariant under every permutation of the states.
+
+        A given start distribution or a fixed value distinguishes states.
+        """
         return len(self.exchangeable_groups) == 1
 
     @functools.cached_property
     def exchangeable_groups(self) -> list[IntArray]:
-        """Groups of states that may be renamed among each other without a change of the posterior."""
+        """Groups of states whose permutation leaves the posterior unchanged."""
         return self.fixed_values.exchangeable_groups(self.start)
 
     @functools.cached_property
     def as_logs(self) -> BoolArray:
-        """Which parameters of the family (P,) enter theta as logarithms."""
+        """Mask (P,) of the family parameters that enter theta as logarithms."""
         return np.array([self.logs and p.support == "positive" for p in self.family.parameters])
 
     @functools.cached_property
     def powers(self) -> Array:
-        """How the metric of each entry of theta (d,) grows with it, where it must stay positive; else 0.
+        """Exponent with which the metric grows in each entry of theta (d,); 0 for entries of either sign.
 
-        1 for expanded means, 2 for positive parameters that are not logarithms (see ``samplers.expanded_mean``).
+        1 for expanded means and 2 for positive parameters that are not logarithms (see ``samplers.expanded_mean``).
         """
         bare = [p.support == "positive" and not self.logs for p in self.family.parameters]
         emission = np.repeat(np.where(bare, 2.0, 0.0), self.n_states)
@@ -184,18 +177,41 @@ class Model:
 
     @functools.cached_property
     def bounds(self) -> Array:
-        """Smallest and largest value of each entry of theta, (2, d)."""
+        """Lower and upper bound of each entry of theta, (2, d)."""
         emission = np.repeat(np.where(self.as_logs, math.log(HUGE), HUGE), self.n_states)
         high = np.concatenate([emission, np.full(self.coordinates.size(self.n_states), self.coordinates.largest)])[
             self.free
         ]
         return np.array([np.where(self.powers > 0, 1 / HUGE, -high), high])
 
-    # ------------------------------------------------------------ doors
+    # ------------------------------------------------------------ checked parameters
     def parameters(self, transition: npt.ArrayLike, **emission: npt.ArrayLike) -> Parameters:
-        """Checked parameters by name: ``model.parameters(P, mean=[-20, 0, 20], variance=[1, 1, 1])``.
+        """Build parameters from a transition matrix and emission parameters by name, and check them.
 
-        A single number stands for all states.
+        Parameters
+        ----------
+        transition
+            Transition matrix (K, K), rows summing to one.
+        **emission
+            Each parameter of the family by name: one value per state, or a single number for all states.
+
+        Returns
+        -------
+        Parameters
+            The parameters in natural units.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a parameter is missing, unknown, of the wrong shape or outside its support.
+
+        Examples
+        --------
+        >>> from rarehmm import Gamma, Model, Poisson, Priors
+        >>> model = Model(Poisson(), 2, Priors((Gamma(1.0, 0.1),)))
+        >>> model.parameters([[0.9, 0.1], [0.3, 0.7]], rate=[1, 8]).phi
+        array([[1.],
+               [8.]])
         """
         K, names = self.n_states, [p.name for p in self.family.parameters]
         for given in emission:
@@ -209,31 +225,64 @@ class Model:
         for i, name in enumerate(names):
             if name not in emission:
                 raise ValueError(f"{name!r} is missing; {self.name} needs {', '.join(names)}.")
-            values = _numbers(emission[name], name)
+            values = as_numbers(emission[name], name)
             if values.shape not in ((), (K,)):
-                raise ValueError(f"{name} has shape {values.shape}; one value for each of the {K} states is needed.")
+                raise ValueError(f"{name} has shape {values.shape}; give one value for each of the {K} states.")
             phi[:, i] = values
-        return self.natural(phi, _numbers(transition, "transition"))
+        return self.natural(phi, as_numbers(transition, "transition"))
 
     def natural(self, phi: npt.ArrayLike, transition: npt.ArrayLike) -> Parameters:
-        """Checked parameters from ``phi`` (K, P) and ``transition`` (K, K); the start follows from the model.
+        """Build parameters from arrays, and check them.
 
-        What the model knows takes the place of what is given.
+        Fixed values override the values given.
+
+        Parameters
+        ----------
+        phi
+            Emission parameters (K, P), in the family's order.
+        transition
+            Transition matrix (K, K), rows summing to one.
+
+        Returns
+        -------
+        Parameters
+            The parameters in natural units; the start distribution follows from the model.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an array has the wrong shape, or a value lies outside its support.
         """
-        P = np.array(_numbers(transition, "transition"))
+        P = np.array(as_numbers(transition, "transition"))
         check_transition(P)
         if len(P) != self.n_states:
-            raise ValueError(f"transition is {len(P)} x {len(P)} and the model has {self.n_states} states.")
-        P = self.fixed_values.in_rows(P / P.sum(1, keepdims=True))
-        values = np.array(_numbers(phi, "phi"))
-        values = self.fixed_values.in_phi(values) if values.shape == self.fixed_values.phi.shape else values
+            raise ValueError(f"transition is {len(P)} x {len(P)} but the model has {self.n_states} states.")
+        P = self.fixed_values.fill_transition(P / P.sum(1, keepdims=True))
+        values = np.array(as_numbers(phi, "phi"))
+        values = self.fixed_values.fill_phi(values) if values.shape == self.fixed_values.phi.shape else values
         return self.check_parameters(Parameters(values, P, self._start(P)))
 
     def check_parameters(self, parameters: Parameters) -> Parameters:
-        """Refuse parameters of another model, or outside their support."""
+        """Raise if parameters do not belong to this model, or lie outside their support.
+
+        Parameters
+        ----------
+        parameters
+            Parameters in natural units.
+
+        Returns
+        -------
+        Parameters
+            The parameters, unchanged.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If they are not ``Parameters``, have the wrong shapes, or a value lies outside its support.
+        """
         if not isinstance(parameters, Parameters):
             raise TypeError(
-                f"parameters are needed, not a {type(parameters).__name__}; see model.parameters and unpack."
+                f"expected Parameters, got {type(parameters).__name__}; see Model.parameters and Model.unpack."
             )
         K, P = self.n_states, len(self.family.parameters)
         for name, values, shape in zip(Parameters._fields, parameters, ((K, P), (K, K), (K,)), strict=True):
@@ -244,46 +293,125 @@ class Model:
             bad = ~(np.abs(column) < HUGE) | (positive & ~(column > 1 / HUGE))
             if bad.any():
                 k = int(np.argmax(bad))
-                kind = f"positive, between {1 / HUGE:g} and {HUGE:g}" if positive else f"finite, and less than {HUGE:g}"
-                raise ValueError(f"{p.name}[{k}] is {column[k]}; it must be {kind}. Rescale the data if need be.")
+                kind = (
+                    f"positive, between {1 / HUGE:g} and {HUGE:g}"
+                    if positive
+                    else f"finite, with absolute value below {HUGE:g}"
+                )
+                raise ValueError(f"{p.name}[{k}] is {column[k]}; it must be {kind}. Rescale the data if necessary.")
         return parameters
 
     def check(self, series: Series) -> None:
-        """Refuse a series that the family cannot have produced."""
+        """Raise if the family cannot have produced the series.
+
+        Parameters
+        ----------
+        series
+            The observations.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If it is not a ``Series``, has the wrong number of columns, or a value lies outside the family's domain.
+        """
         if not isinstance(series, Series):
-            raise TypeError(
-                f"a Series is needed, not a {type(series).__name__}; wrap the data once: rarehmm.Series(y)."
-            )
+            raise TypeError(f"expected a Series, got {type(series).__name__}; wrap the data once: rarehmm.Series(y).")
         series.check(domains(self.family), self.name)
 
     def _start(self, transition: Array) -> Array:
+        """Distribution of the first state (K,), given the transition matrix."""
         return stationary(transition) if self.start is None else self.start
 
     # ------------------------------------------------------------ theta and back
     def pack(self, parameters: Parameters) -> Array:
-        """theta (d,): each emission parameter for all states, positive ones as logarithms, then the transitions."""
+        """Map parameters to the vector theta.
+
+        Parameters
+        ----------
+        parameters
+            Parameters in natural units.
+
+        Returns
+        -------
+        ndarray of shape (d,)
+            Each emission parameter for all states, positive ones as logarithms, followed by the transitions, without
+            the fixed values.  ``component_names`` names the entries.
+
+        Raises
+        ------
+        ValueError
+            If the parameters do not belong to this model, or a transition probability is 0 that is not fixed there.
+        """
         self.check_parameters(parameters)
         return self.pack_all(parameters.phi, parameters.transition)
 
     def pack_all(self, phi: Array, transition: Array) -> Array:
-        """theta (..., d) of many points at once, ``phi`` (..., K, P) and ``transition`` (..., K, K)."""
+        """Map many sets of parameters to vectors theta.
+
+        Parameters
+        ----------
+        phi
+            Emission parameters (..., K, P).
+        transition
+            Transition matrices (..., K, K).
+
+        Returns
+        -------
+        ndarray of shape (..., d)
+            The vectors, as from ``pack``.
+        """
         values = np.swapaxes(np.where(self.as_logs, np.log(np.where(self.as_logs, phi, 1.0)), phi), -1, -2)
-        happens = np.where(self.fixed_values.allowed, transition, 1.0)  # what never happens is no part of theta
+        happens = np.where(self.fixed_values.allowed, transition, 1.0)  # forbidden transitions are not part of theta
         flat = values.reshape(*values.shape[:-2], phi.shape[-1] * phi.shape[-2])
         every = [flat, self.coordinates.pack(happens)]
         return np.concatenate(every, axis=-1)[..., self.free]
 
     def unpack(self, theta: Array) -> Parameters:
-        """Parameters in their own units; the inverse of ``pack``."""
+        """Map theta back to parameters; the inverse of ``pack``.
+
+        Parameters
+        ----------
+        theta
+            Vector (d,).
+
+        Returns
+        -------
+        Parameters
+            The parameters in natural units.
+
+        Raises
+        ------
+        ValueError
+            If theta has the wrong size, or an entry is out of bounds.
+        """
         phi, transition = self.unpack_all(np.reshape(theta, -1))
         return Parameters(phi, transition, self._start(transition))
 
     def unpack_all(self, theta: Array) -> tuple[Array, Array]:
-        """``phi`` (..., K, P) and ``transition`` (..., K, K) of many points theta (..., d) at once."""
+        """Map many vectors theta back to natural parameters.
+
+        Parameters
+        ----------
+        theta
+            Vectors (..., d).
+
+        Returns
+        -------
+        phi : ndarray of shape (..., K, P)
+            Emission parameters.
+        transition : ndarray of shape (..., K, K)
+            Transition matrices.
+
+        Raises
+        ------
+        ValueError
+            If theta has the wrong size, or an entry is out of bounds.
+        """
         phi, x = self._parts(theta)
         return phi, self.coordinates.unpack(x, self.n_states)
 
     def _parts(self, theta: Array) -> tuple[Array, Array]:
+        """Emission parameters (..., K, P) and transition coordinates (..., size) of points theta (..., d)."""
         theta = np.asarray(theta, dtype=float)
         if theta.shape[-1:] != (self.size,):
             raise ValueError(f"theta has shape {theta.shape}; this model has {self.size} free parameters.")
@@ -295,18 +423,40 @@ class Model:
             i = int(at[-1])
             place, name = ", ".join(map(str, at)), self.component_names[i]
             raise ValueError(f"theta[{place}], {name}, is {theta[at]}; it must lie between {low[i]:g} and {high[i]:g}.")
-        theta = self.spread(theta)
+        theta = self.with_fixed(theta)
         raw = np.swapaxes(theta[..., : K * P].reshape(*theta.shape[:-1], P, K), -1, -2)
         phi = np.where(self.as_logs, np.exp(np.where(self.as_logs, raw, 0.0)), raw)
         return np.ascontiguousarray(phi), theta[..., K * P :]
 
     def with_reference(self, transition: Array) -> "Model":
-        """The same model with log ratios to the largest entry of each row of ``transition``."""
+        """Copy of this model whose log ratios are relative to the largest entry of each row of a transition matrix.
+
+        Parameters
+        ----------
+        transition
+            Transition matrix (K, K).
+
+        Returns
+        -------
+        Model
+            The copy.
+        """
         return replace(self, coordinates=AdditiveLogRatio.around(transition))
 
     # ------------------------------------------------------------ prior and gradients in theta
     def log_prior(self, theta: Array) -> Any:
-        """Log densities (...) of theta (..., d), Jacobians included."""
+        """Log prior density of theta, Jacobians included.
+
+        Parameters
+        ----------
+        theta
+            Points (..., d).
+
+        Returns
+        -------
+        float or ndarray of shape (...)
+            The log densities.
+        """
         phi, x = self._parts(theta)
         total = self.coordinates.log_prior(x, self.n_states, self.priors.transition)
         for i, (prior, log) in enumerate(zip(self.priors.emission, self.as_logs, strict=True)):
@@ -314,30 +464,41 @@ class Model:
         return total if total.ndim else float(total)
 
     def log_prior_gradient(self, theta: Array) -> Array:
-        """Gradient (d,) of ``log_prior``."""
+        """Gradient of the log prior density in theta.
+
+        Parameters
+        ----------
+        theta
+            Point (d,).
+
+        Returns
+        -------
+        ndarray of shape (d,)
+            The gradient of ``log_prior``.
+        """
         phi, transition = self.unpack_all(theta)
         out = np.empty(len(self.vector))
-        prior_gradient(self.target, phi, transition, self.spread(theta), out)
+        prior_gradient(self.target, phi, transition, self.with_fixed(theta), out)
         return out[self.free]
 
     @functools.cached_property
     def target(self) -> Target:
-        """The posterior as kernels see it."""
+        """The posterior in the form that compiled kernels read."""
         return Target.of(self)
 
     @property
     def pinned_priors(self) -> tuple[Prior, ...]:
-        """The priors of the family's parameters, with the values that are known."""
+        """Priors of the family parameters, with the fixed values attached to them."""
         values = zip(self.priors.emission, self.fixed_values.phi.T, strict=True)
         return tuple(prior if np.isnan(v).all() else Pinned(prior, v) for prior, v in values)
 
     @functools.cached_property
     def prior_terms(self) -> Array:
-        """Slope of the log prior of each family parameter in theta, as coefficients (P, 5) of x^-2, ..., x^2."""
+        """Derivative of the log prior of each family parameter in theta, as coefficients (P, 5) of x^-2, ..., x^2."""
         table = np.zeros((len(self.priors.emission), 5))
         for row, prior, log in zip(table, self.priors.emission, self.as_logs, strict=True):
             row[2 + np.array([0, 1, -1, -2])] = prior.terms
-            if log and not isinstance(prior, Flat):  # x times the slope, and 1 for the Jacobian
+            if log and not isinstance(prior, Flat):  # x times the derivative, plus 1 for the Jacobian
                 row[:] = [0.0, *row[:4]]
                 row[2] += 1.0
         return table
@@ -345,18 +506,23 @@ class Model:
     def gradient_from_expectations(
         self, theta: Array, scores: Array, pairs: Array, first: Array | None = None
     ) -> Array:
-        """Gradient (..., d) of the log likelihood at theta (d,) from expectations (Fisher's identity).
+        """Gradient of the log likelihood at theta from expectations, by Fisher's identity.
 
         Parameters
         ----------
         theta
             The point (d,).
         scores
-            Expected sums of the family's scores, (..., K, P), in its own parameters.
+            Expected sums of the family's scores in natural parameters, (..., K, P).
         pairs
-            Expected transitions, (..., K, K).
+            Expected transition counts, (..., K, K).
         first
-            Expected first states, (..., K); they matter where the start is the stationary distribution.
+            Expected counts of first states, (..., K); used only if the start is the stationary distribution.
+
+        Returns
+        -------
+        ndarray of shape (..., d)
+            The gradients.
         """
         phi, transition = self.unpack_all(theta)
         shape, (K, P) = scores.shape[:-2], phi.shape
@@ -368,126 +534,5 @@ class Model:
         each = (
             np.ascontiguousarray(part).reshape(len(out), *part.shape[len(shape) :]) for part in (scores, pairs, start)
         )
-        gradients_from_expectations(target, phi, transition, self.spread(theta), *each, assembly(K, P), out)
+        gradients_from_expectations(target, phi, transition, self.with_fixed(theta), *each, assembly(K, P), out)
         return out.reshape(*shape, -1)[..., self.free]
-
-
-# ---------------------------------------------------------------- priors by name
-def default_priors(family: Family, n_states: int, series: Series) -> Priors:
-    """Priors that scale with the data."""
-    check_learnable(family, n_states, series)
-    summaries = scaled_summaries(family, series)
-    return Priors(tuple(p.default(summaries) for p in family.parameters))
-
-
-def scaled_summaries(family: Family, series: Series) -> tuple[Summary, ...]:
-    """Summaries of the columns, with a scale for those that have none."""
-    return tuple(summary.scaled(domain) for summary, domain in zip(series.summaries, domains(family), strict=True))
-
-
-def check_learnable(family: Family, n_states: int, series: Series) -> None:
-    """The door of everything that learns from a series: enough observations, and not all the same."""
-    check_family(family)
-    if not isinstance(n_states, int | np.integer) or n_states < 1:
-        raise ValueError(f"n_states is {n_states!r}; it must be a whole number from 1.")
-    series.check(domains(family), type(family).__name__)
-    observed = len(series) - series.n_missing
-    if observed < n_states:
-        raise ValueError(f"y has {observed} observations and {n_states} states are asked for; use fewer states.")
-    if all(s.low >= s.high for s in series.summaries):
-        value = ", ".join(f"{s.low:g}" for s in series.summaries)
-        raise ValueError(
-            (f"all {observed} observed values of y are" if observed > 1 else "the only observed value of y is")
-            + f" {value}; a series that never changes has no regimes to find."
-        )
-    check_spreads(series)
-
-
-def check_spreads(series: Series) -> None:
-    """Refuse a series of which a column cannot be computed with."""
-    for i, column in enumerate(series.summaries):
-        check_spread(column, "y" if series.n_columns == 1 else f"y[:, {i}]")
-
-
-def check_spread(column: Summary, name: str) -> None:
-    """Refuse a column whose changes are too small or too large to be squared, or hidden in the last digits."""
-    spread, largest = math.sqrt(column.variance), max(abs(column.low), abs(column.high))
-    if column.low >= column.high:
-        return
-    if not 1 / WIDEST <= spread <= WIDEST:
-        raise ValueError(
-            f"{name} has a standard deviation of {spread:.3g}, with values from {column.low:.3g} to {column.high:.3g}; "
-            f"it must lie between {1 / WIDEST:g} and {WIDEST:g}. Rescale the series, or see to its outliers."
-        )
-    if spread < DIGITS * largest:
-        raise ValueError(
-            f"{name} has a standard deviation of {spread:.3g} and values up to {largest:.3g}: what changes is lost in "
-            "the last digits of its numbers. Take its level away first."
-        )
-
-
-def paper_priors(family: Family) -> Priors:
-    """The priors of the paper's section 4.1: N(0, 10^2) for means, IG(3, 10) for variances, Dirichlet(1, ..., 1).
-
-    Parameters of other kinds keep a fixed default; one whose default is scaled from the data has none here.
-    """
-    named: dict[str, Any] = {"mean": Normal(0.0, 100.0), "variance": InverseGamma(3.0, 10.0)}
-    named["scale2"] = named["variance"]
-    made = []
-    for p in family.parameters:
-        prior = named.get(p.name, p.prior)
-        if callable(prior):
-            raise ValueError(f"the paper has no prior for {p.name!r}; use default_priors, or give your own.")
-        made.append(prior)
-    return Priors(tuple(made))
-
-
-def no_priors(family: Family) -> Priors:
-    """Uniform in the sampled coordinates: modes are maxima of the likelihood."""
-    return Priors(tuple(Flat() for _ in family.parameters), Dirichlet(0.0))
-
-
-# ---------------------------------------------------------------- small doors
-def check_distribution(distribution: npt.ArrayLike, K: int) -> Array:
-    """A probability vector of K entries, or an error."""
-    values = _numbers(distribution, "start")
-    if values.shape != (K,):
-        raise ValueError(f"start has shape {values.shape}; it must have one probability for each of the {K} states.")
-    if not np.isfinite(values).all() or (values < 0).any() or abs(values.sum() - 1) > 1e-6:
-        raise ValueError(
-            f"start is {values.tolist()}, sum {values.sum():.6g}; probabilities must not be negative and sum to one."
-        )
-    return np.asarray(values / values.sum())
-
-
-def check_labels(labels: Any, T: int, K: int, name: str = "labels") -> IntArray:
-    """States as whole numbers in 0..K-1, one for each observation, or an error."""
-    x = np.asarray(labels)
-    if x.shape != (T,) or x.dtype.kind not in "iu":
-        raise ValueError(f"{name} has shape {x.shape} and dtype {x.dtype}; {T} whole numbers are needed.")
-    if x.min() < 0 or x.max() >= K:
-        bad = int(np.argmax((x < 0) | (x >= K)))
-        raise ValueError(f"{name}[{bad}] is {x[bad]}; states must lie in 0..{K - 1}.")
-    return x.astype(np.int64)
-
-
-def check_prior(prior: Prior, name: str) -> None:
-    """Refuse a prior whose settings give no density."""
-    if not all(hasattr(prior, attribute) for attribute in ("log_density", "slope", "terms")):
-        raise TypeError(f"the prior of {name!r} is {prior!r}; use Normal, InverseGamma, Gamma or Flat.")
-    settings: dict[str, float] = getattr(prior, "_asdict", dict)()
-    try:
-        value = float(prior.log_density(np.ones(1))[0])
-    except (ValueError, ZeroDivisionError, OverflowError, TypeError):
-        value = math.nan
-    if not math.isfinite(value) or any(v <= 0 for k, v in settings.items() if k != "mean"):
-        raise ValueError(f"the prior of {name!r} is {prior}; variances, shapes, scales and rates must be positive.")
-
-
-def _numbers(values: npt.ArrayLike, name: str) -> Array:
-    try:
-        if np.iscomplexobj(values):
-            raise TypeError
-        return np.asarray(values, dtype=float)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} is {values!r}; numbers are needed.") from None

@@ -1,4 +1,4 @@
-"""A series out of a model."""
+"""Simulation of observations and states from a model."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,18 +12,45 @@ from rarehmm.common.writing import npy_writer
 from rarehmm.data.summaries import LARGEST
 from rarehmm.engine.contracts.family import columns
 from rarehmm.engine.kernels.sequential import draw_path
-from rarehmm.model.model import Model, Parameters
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 
-STRETCH = 1 << 20  # observations drawn together
+STRETCH = 1 << 20  # observations per stretch
 
 
 def simulate(
     rng: np.random.Generator, model: Model, parameters: Parameters, size: int, state: int | None = None
 ) -> tuple[Array, IntArray]:
-    """``size`` observations, (T,) or (T, D), and their states (T,).
+    """Simulate observations and their hidden states.
 
-    The chain starts from the start law, or goes on from ``state`` (then the first observation is one step later).
+    Parameters
+    ----------
+    rng
+        Random number generator.
+    model
+        The model.
+    parameters
+        Parameters in natural units.
+    size
+        Number of observations, T.
+    state
+        Hidden state just before the first observation.  None (default): the first state is drawn from the start
+        distribution.
 
+    Returns
+    -------
+    y : ndarray of shape (T,) or (T, D)
+        The observations.
+    states : ndarray of shape (T,)
+        The hidden states.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has the wrong type or does not fit the model.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from rarehmm import Model, Poisson, Priors, Gamma, simulate
     >>> model = Model(Poisson(), 2, Priors((Gamma(1.0, 0.1),)))
@@ -37,7 +64,7 @@ def simulate(
     D = columns(model.family)
     y, path = np.empty(size if D == 1 else (size, D)), np.empty(size, dtype=np.int64)
     at = 0
-    for rows, states in simulated(rng, model, parameters, size, state):
+    for rows, states in simulate_stretches(rng, model, parameters, size, state):
         y[at : at + len(rows)], path[at : at + len(rows)] = rows, states
         at += len(rows)
     return y, path
@@ -46,18 +73,44 @@ def simulate(
 def simulate_file(
     path: str | Path, rng: np.random.Generator, model: Model, parameters: Parameters, size: int
 ) -> npt.NDArray[np.float64]:
-    """The same observations, (T,) or (T, D), to a .npy file, however many; returned as a memory map of it."""
+    """Simulate observations of any number straight into a .npy file.
+
+    The observations are those that ``simulate`` gives for the same generator.
+
+    Parameters
+    ----------
+    path
+        The file to write.
+    rng
+        Random number generator.
+    model
+        The model.
+    parameters
+        Parameters in natural units.
+    size
+        Number of observations, T.
+
+    Returns
+    -------
+    memmap of shape (T,) or (T, D)
+        The file, mapped into memory read-only.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has the wrong type or does not fit the model.
+    """
     D = columns(model.family)
     with npy_writer(Path(path), np.float64, (size,) if D == 1 else (size, D)) as write:
-        for rows, _ in simulated(rng, model, parameters, size):
+        for rows, _ in simulate_stretches(rng, model, parameters, size):
             write(rows)
     return np.lib.format.open_memmap(path, "r")
 
 
-def simulated(
+def simulate_stretches(
     rng: np.random.Generator, model: Model, parameters: Parameters, size: int, state: int | None = None
 ) -> Iterator[tuple[Array, IntArray]]:
-    """Observations and their states, a stretch at a time."""
+    """Yield simulated observations and their states, one stretch at a time."""
     check_generator(rng)
     check_whole("size", size)
     if state is not None and state not in range(model.n_states):

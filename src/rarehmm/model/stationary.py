@@ -1,6 +1,6 @@
-r"""Transition matrices: a check of their rows, and the stationary distribution with its slope.
+"""Transition matrices: a check of their rows, and the stationary distribution with its derivative.
 
-``transition[i, j]`` is the probability of going from state i to state j: rows sum to one.  The paper writes the
+``transition[i, j]`` is the probability of moving from state i to state j: rows sum to one.  The paper uses the
 transpose (columns sum to one); ``from_paper`` is the only place that knows.
 """
 
@@ -11,9 +11,9 @@ from rarehmm.engine.kernels.stationary import start_slopes, stationary_distribut
 
 
 def check_transition(transition: Array) -> None:
-    """Refuse a matrix that is not row-stochastic."""
+    """Raise if a matrix is not row-stochastic."""
     if transition.ndim != 2 or transition.shape[0] != transition.shape[1]:
-        raise ValueError(f"transition has shape {transition.shape}; it must be (K, K), one row for each state.")
+        raise ValueError(f"transition has shape {transition.shape}; it must be (K, K), with one row per state.")
     if not np.isfinite(transition).all() or (transition < 0).any():
         i, j = np.argwhere(~np.isfinite(transition) | (transition < 0))[0]
         raise ValueError(f"transition[{i}, {j}] is {transition[i, j]}; probabilities must lie between 0 and 1.")
@@ -22,23 +22,35 @@ def check_transition(transition: Array) -> None:
         i = int(np.argmax(np.abs(sums - 1)))
         columns = " Its columns do: pass transition.T." if np.allclose(transition.sum(0), 1) else ""
         raise ValueError(
-            f"row {i} of transition sums to {sums[i]:.6g}; transition[i, j] is the probability of going from i to j, "
-            f"so that each row sums to one.{columns}"
+            f"row {i} of transition sums to {sums[i]:.6g}; transition[i, j] is the probability of moving from i to j, "
+            f"so each row must sum to one.{columns}"
         )
 
 
 def from_paper(A: Array) -> Array:
-    """The paper's matrix, A[j, i] = P(from i to j), as ours."""
+    """Transpose the paper's transition matrix, A[j, i] = P(from i to j), to this package's convention."""
     return np.ascontiguousarray(A.T)
 
 
 def stationary(transition: Array) -> Array:
-    r"""The law :math:`\pi` with :math:`\pi P = \pi`, every entry to full relative accuracy, however rare its state; of
-    many matrices (..., K, K) at once.
+    r"""Stationary distribution :math:`\pi = \pi P` of a transition matrix.
 
-    States are eliminated one after the other without a subtraction (Grassmann, Taksar and Heyman 1985).  States that
-    are left for good have none of it; of several closed classes, each has an equal part.
+    Every entry has full relative accuracy, however rare its state: states are eliminated one by one without any
+    subtraction (Grassmann, Taksar and Heyman 1985).  Transient states get probability 0; if there are several closed
+    classes, each gets the same probability.
 
+    Parameters
+    ----------
+    transition
+        Transition matrices (..., K, K), rows summing to one.
+
+    Returns
+    -------
+    ndarray of shape (..., K)
+        The stationary distributions.
+
+    Examples
+    --------
     >>> stationary(np.array([[0.99, 0.01], [0.09, 0.91]]))
     array([0.9, 0.1])
     """
@@ -54,7 +66,7 @@ def stationary(transition: Array) -> Array:
 
 
 def closed_classes(transition: Array) -> list[IntArray]:
-    """Sets of states that reach each other and nothing else."""
+    """Sets of states that can reach each other and no other state."""
     K = len(transition)
     reach = (transition > 0) | np.eye(K, dtype=bool)
     if reach.all():
@@ -62,11 +74,12 @@ def closed_classes(transition: Array) -> list[IntArray]:
     for _ in range(K.bit_length()):
         reach = reach @ reach
     both = reach & reach.T
-    closed = (reach == both).all(1)  # everything in reach comes back
+    closed = (reach == both).all(1)  # every reachable state leads back
     return [np.nonzero(row)[0] for row in np.unique(both[closed], axis=0)]
 
 
 def _irreducible(transition: Array) -> Array:
+    """Stationary distributions (..., K) of irreducible matrices (..., K, K)."""
     K = transition.shape[-1]
     matrices = np.ascontiguousarray(transition, dtype=float).reshape(-1, K, K)
     out = np.empty(matrices.shape[:2])
@@ -75,20 +88,22 @@ def _irreducible(transition: Array) -> Array:
 
 
 def has_slope(transition: Array) -> bool:
-    """Whether the stationary distribution of a matrix (K, K) is unique and positive, so that its logarithm has a
-    slope."""
+    """Whether the logarithm of the stationary distribution of a matrix (K, K) has a derivative.
+
+    It does if the distribution is unique and positive.
+    """
     return len(closed_classes(transition)) == 1 and bool(stationary(transition).min() > 0)
 
 
 def stationary_slope(transition: Array, first: Array) -> Array:
-    r"""Slope of :math:`\sum_k c_k \log \pi_k(P)` in the logits of the rows, as a matrix (K, K).
+    r"""Derivative of :math:`\sum_k c_k \log \pi_k(P)` in the logits of the rows, as a matrix (K, K).
 
-    With :math:`w_k = c_k / \pi_k`, from :math:`d\pi = \pi\, dP\, Z`: the entry jk is
-    :math:`\pi_j P_{jk} (u_k - u_j + w_j - \sum c)`, where u solves :math:`(I - P) u = w - \sum c`, again without a
-    subtraction of probabilities.  Zero for a chain that is not irreducible.
+    With :math:`w_k = c_k / \pi_k`, it follows from :math:`d\pi = \pi\, dP\, Z` that entry jk is
+    :math:`\pi_j P_{jk} (u_k - u_j + w_j - \sum c)`, where u solves :math:`(I - P) u = w - \sum c`, again without
+    subtracting probabilities.  Zero for a chain that is not irreducible.
 
-    By the matrix tree theorem no entry exceeds :math:`2 \sum |c|`; where groups of states hardly reach each other
-    (probabilities of 1e-14 and less) digits cancel in the last step, and this bound is all that is kept.
+    By the matrix tree theorem no entry exceeds :math:`2 \sum |c|` in absolute value.  Where groups of states hardly
+    communicate (probabilities of 1e-14 and less), digits cancel in the last step; entries are clipped to this bound.
     """
     K = len(transition)
     if not has_slope(transition):

@@ -1,7 +1,7 @@
 """Target: the posterior of a model in the form that compiled kernels read.
 
-Defined, built and completed here: ``Target.of`` has everything that follows from the model alone, ``controlled`` adds
-the frozen statistics of a control variate, ``whitened_at`` the coordinates in which a chain moves.
+It is defined, built and completed here: ``Target.of`` holds everything that follows from the model alone,
+``controlled`` adds the frozen statistics of a control variate, ``whitened_at`` the coordinates in which a chain moves.
 """
 
 from typing import Any, NamedTuple
@@ -14,10 +14,10 @@ from rarehmm.common.arrays import Array, BoolArray, IntArray
 class Target(NamedTuple):
     """The posterior of a model as kernels see it: arrays and flags, no Python objects.
 
-    ``logs`` (P,): which parameters are sampled as logarithms; ``prior`` (P, 5): slope of their log prior in theta, as
-    coefficients of x^-2, ..., x^2; ``concentration`` of the Dirichlet prior over the ``allowed`` (K,) entries of each
-    row; ``expanded``: whether transitions are expanded means; ``row``, ``column``: state and parameter, or entry of the
-    transition matrix, of each component of the ``vector`` of all parameters, which holds the fixed ones;
+    ``logs`` (P,): which parameters are sampled as logarithms; ``prior`` (P, 5): derivative of their log prior in theta,
+    as coefficients of x^-2, ..., x^2; ``concentration`` of the Dirichlet prior over the ``allowed`` (K,) entries of
+    each row; ``expanded``: whether transitions are expanded means; ``row``, ``column``: state and parameter, or entry
+    of the transition matrix, of each component of the ``vector`` of all parameters, which holds the fixed ones;
     ``stationary``: whether sequences start from the stationary distribution, else from ``start`` (K,); ``free`` (d,):
     positions of the components that are sampled, with their ``bounds`` (2, d) and ``power`` (d,).
 
@@ -48,7 +48,7 @@ class Target(NamedTuple):
 
     @classmethod
     def of(cls, model: Any) -> "Target":
-        """The posterior of a ``Model``, without control variate and in its own coordinates."""
+        """Build the posterior of a ``Model``, without a control variate and in the coordinates of theta."""
         K, P, d = model.n_states, len(model.family.parameters), model.size
         rows, columns = model.coordinates.free(K)
         none = np.zeros((0, 0))
@@ -75,10 +75,12 @@ class Target(NamedTuple):
         )
 
     def controlled(self, total: Array, hat: Array) -> "Target":
-        """With frozen statistics (C,) of all windows, taken at the constants ``hat`` (K, .) of the family (empty where
-        gradients are frozen instead)."""
+        """Add the frozen statistics (C,) of all windows, taken at the constants ``hat`` (K, .) of the family.
+
+        ``hat`` is empty where gradients are frozen instead.
+        """
         return self._replace(total=total, hat=hat)
 
     def whitened_at(self, centre: Array, factor: Array, growth: float) -> "Target":
-        """For a chain that moves z in theta = centre + factor z, with up to ``growth`` times as many windows a step."""
+        """Let a chain move z in theta = centre + factor z, with up to ``growth`` times as many windows per step."""
         return self._replace(whitened=True, centre=centre, factor=factor, growth=growth)

@@ -18,7 +18,9 @@ from rarehmm.emissions.gaussian import Gaussian
 from rarehmm.engine.contracts.design import Design
 from rarehmm.engine.contracts.sampler import DivergedError
 from rarehmm.model.coordinates import ExpandedMean
-from rarehmm.model.model import Model, Parameters, paper_priors
+from rarehmm.model.model import Model
+from rarehmm.model.named_priors import paper_priors
+from rarehmm.model.parameters import Parameters
 from rarehmm.model.simulation import simulate
 from rarehmm.model.stationary import from_paper
 from rarehmm.plots import COLOURS

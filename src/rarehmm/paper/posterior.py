@@ -8,7 +8,7 @@ from scipy.stats import gaussian_kde, norm
 
 from rarehmm.common.arrays import Array
 from rarehmm.data.series import Series
-from rarehmm.model.model import Parameters
+from rarehmm.model.parameters import Parameters
 from rarehmm.paper import Outcome, Settings, Table
 from rarehmm.paper.common import (
     BUFFER,

@@ -11,7 +11,8 @@ from rarehmm.data.series import Series
 from rarehmm.designs.uniform import uniform
 from rarehmm.emissions.gaussian import Gaussian
 from rarehmm.exact.passes import log_posterior
-from rarehmm.model.model import Model, paper_priors
+from rarehmm.model.model import Model
+from rarehmm.model.named_priors import paper_priors
 from rarehmm.model.simulation import simulate
 from rarehmm.paper import Outcome, Settings, Table
 from rarehmm.paper.common import figure

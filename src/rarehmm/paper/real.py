@@ -9,7 +9,8 @@ from rarehmm.common.arrays import Array, BoolArray
 from rarehmm.data.series import Series
 from rarehmm.engine.contracts.design import Design
 from rarehmm.exact.em import Climb, climb
-from rarehmm.model.model import Model, Parameters
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 from rarehmm.model.simulation import simulate
 from rarehmm.paper import Settings, Table
 from rarehmm.paper.common import COLOUR, NAMES, Parts, chain, designs, kept, paper_model, random_starts

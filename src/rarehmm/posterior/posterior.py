@@ -17,7 +17,8 @@ from rarehmm.emissions._sized import Sized
 from rarehmm.emissions.product import Product
 from rarehmm.engine.contracts.family import has
 from rarehmm.model import priors as all_priors
-from rarehmm.model.model import Model, Parameters, Priors
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters, Priors
 from rarehmm.model.stationary import stationary
 from rarehmm.sampling.arviz_adapter import effective_size, inference_data, r_hat, read_posterior, write_netcdf
 from rarehmm.sampling.diagnostics import Check, verdict

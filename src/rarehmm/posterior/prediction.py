@@ -13,9 +13,10 @@ from rarehmm.common.arrays import Array, IntArray
 from rarehmm.common.checks import check_whole
 from rarehmm.data.series import Series
 from rarehmm.data.summaries import LARGEST
-from rarehmm.engine.contracts.family import Family, columns, constant, domains, log_density, prepare, there
+from rarehmm.engine.contracts.family import Family, columns, constant, domains, log_density, observed_rows, prepare
 from rarehmm.exact.passes import log_likelihood
-from rarehmm.model.model import Model, Parameters
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 from rarehmm.model.simulation import simulate
 from rarehmm.model.stationary import stationary
 from rarehmm.posterior.posterior import Draws
@@ -128,7 +129,7 @@ def update(parameters: StreamParameters, stream: Stream, y: npt.ArrayLike) -> St
         if stream.distribution is None
         else np.einsum("zj,zjk->zk", stream.distribution, parameters.transition)
     )
-    if not there(family, row[None])[0]:
+    if not observed_rows(family, row[None])[0]:
         return Stream(prior, stream.seen + 1)
     for value, domain in zip(row, domains(family), strict=True):
         if abs(value) > LARGEST or not (domain.valid(value) or np.isnan(value)):
@@ -205,7 +206,7 @@ def state_densities(model: Model, draws: Draws, y: Array, state: int) -> Array:
     draws, y = flatten_draws(draws), np.atleast_2d(np.asarray(y, dtype=float).T).T  # (n, D)
     value = y[:, 0] if columns(model.family) == 1 else tuple(y.T)
     logs = [log_density(model.family, value, prepare(model.family, phi)) for phi in draws.phi[:, state]]
-    return np.where(there(model.family, y), constant(model.family, y) + np.array(logs), 0.0)
+    return np.where(observed_rows(model.family, y), constant(model.family, y) + np.array(logs), 0.0)
 
 
 def flatten_draws(draws: Draws) -> Draws:

@@ -9,7 +9,8 @@ import numpy as np
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.pieces import pieces
 from rarehmm.data.series import Series
-from rarehmm.model.model import Model, Parameters
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 from rarehmm.model.simulation import simulate
 from rarehmm.sampling.diagnostics import Check
 

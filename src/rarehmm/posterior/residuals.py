@@ -15,7 +15,8 @@ from rarehmm.common.arrays import Array
 from rarehmm.data.series import Series
 from rarehmm.engine.contracts.family import domains, has
 from rarehmm.exact.passes import filter_states
-from rarehmm.model.model import Model, Parameters
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 from rarehmm.sampling.diagnostics import Check, rows
 
 LARGEST = 8.0  # residuals are clipped here: beyond, the normal distribution function rounds to 1

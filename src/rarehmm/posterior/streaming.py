@@ -18,8 +18,10 @@ from rarehmm.common.progress import OnProgress, silent
 from rarehmm.common.writing import atomic_folder, npy_writer
 from rarehmm.data.series import STRETCH, Series
 from rarehmm.data.sources.checks import library
-from rarehmm.exact.passes import densities, filter_states, prepared, smooth
-from rarehmm.model.model import Model, Parameters
+from rarehmm.exact.densities import densities, prepared
+from rarehmm.exact.passes import filter_states, smooth
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 
 ROWS = 1 << 20  # rows per stretch; fewer with more than four states
 HALO = 4096  # rows of the first halo that is tried

@@ -1,6 +1,6 @@
-"""ArviZ, 0.23 or 1.x: the only place that knows which of them is installed.
+"""Adapter to ArviZ 0.23 and 1.x, the only module that knows which of them is installed.
 
-From 1.0 on draws are a DataTree of xarray instead of an InferenceData, and some functions moved or want more arguments.
+From 1.0 on, draws are an xarray DataTree instead of an InferenceData, and some functions moved or take more arguments.
 """
 
 import functools
@@ -16,25 +16,29 @@ import numpy as np
 from rarehmm.common.arrays import Array
 
 ENGINE = "h5netcdf"
-PACKED = 1100  # a byte of a compressed file is no more bytes of draws
+PACKED = 1100  # largest plausible ratio of uncompressed to compressed bytes
 
 
 @functools.cache
 def arviz() -> Any:
-    """ArviZ, heavy: loaded only where it is used, once (the filters of warnings are those of all threads)."""
-    with warnings.catch_warnings():  # 0.23 announces its next major version
+    """Import ArviZ, which is slow, on first use.
+
+    Only once, since warning filters are shared by all threads.
+    """
+    with warnings.catch_warnings():  # 0.23 warns about its next major version
         warnings.simplefilter("ignore", FutureWarning)
         return importlib.import_module("arviz")
 
 
 def is_new() -> bool:
+    """Whether the ArviZ that is installed is version 1 or later."""
     return int(arviz().__version__.split(".")[0]) >= 1
 
 
 def effective_size(x: Array, method: str = "bulk") -> float:
-    """Effective number of draws (chains, n), of the ``bulk`` or of the ``tail`` (Vehtari et al. 2021).
+    """Effective sample size of draws (chains, n), of the ``bulk`` or of the ``tail`` (Vehtari et al. 2021).
 
-    Of draws that are all the same 1, where ArviZ has as many as there are.
+    It is 1 if all draws are equal, for which ArviZ returns their number.
     """
     if (x == x[0, 0]).all():
         return 1.0
@@ -50,13 +54,16 @@ def r_hat(x: Array) -> float:
 
 
 def tail_index(log_weights: Array) -> float:
-    """Shape k of the Pareto law in the tail of importance weights (Vehtari et al. 2024); infinite of one or none."""
+    """Shape k of the Pareto distribution fitted to the tail of importance weights (Vehtari et al. 2024).
+
+    Infinite for fewer than two weights.
+    """
     if len(log_weights) < 2:
         return math.inf
     if is_new():
         stats = importlib.import_module("arviz_stats.base").array_stats
         try:
-            return float(stats.psislw(-log_weights)[1])  # it takes log likelihoods, of which weights are the inverse
+            return float(stats.psislw(-log_weights)[1])  # it takes log likelihoods, which are minus log weights
         except ValueError:  # a tail of equal weights has no shape
             return math.inf
     return float(arviz().psislw(log_weights)[1])
@@ -65,7 +72,7 @@ def tail_index(log_weights: Array) -> float:
 def inference_data(
     draws: dict[str, Array], dims: dict[str, list[str]], coords: dict[str, Any], attributes: dict[str, str]
 ) -> Any:
-    """Draws (chains, n, ...) by name as InferenceData or DataTree, with a group ``posterior``."""
+    """Convert draws (chains, n, ...) by name to InferenceData or a DataTree, with a group ``posterior``."""
     if is_new():
         about = {"posterior": attributes, "/": attributes}
         return arviz().from_dict({"posterior": draws}, dims=dims, coords=coords, attrs=about)
@@ -73,17 +80,18 @@ def inference_data(
 
 
 def write_netcdf(data: Any, path: str | Path) -> None:
+    """Write draws to a netCDF file."""
     data.to_netcdf(path, engine=ENGINE)
 
 
 def read_posterior(path: str | Path) -> tuple[str, dict[str, Any]]:
-    """What rarehmm wrote about itself, and all arrays, of the group ``posterior`` of a netCDF file.
+    """Read the ``rarehmm`` attribute and all arrays of the group ``posterior`` of a netCDF file.
 
-    By h5py alone: of a damaged file nothing is left open, and no more is read than it can hold.
+    It uses h5py alone, so that a damaged file is never left open, and no more is read than the file can hold.
     """
     with h5py.File(path, "r") as file:
         group, there = file["posterior"], Path(path).stat().st_size
         declared = sum(data.nbytes for data in group.values())
         if declared > PACKED * there:
-            raise ValueError(f"it declares {declared} bytes of draws and has {there}")
+            raise ValueError(f"it declares {declared} bytes of draws but has only {there}")
         return str(group.attrs["rarehmm"]), {name: data[()] for name, data in group.items()}

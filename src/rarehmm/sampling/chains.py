@@ -25,7 +25,7 @@ from rarehmm.data.workers import available_threads, share, submit
 from rarehmm.engine.contracts.family import prepare
 from rarehmm.engine.contracts.sampler import DivergedError, Divergence, first_memory, noise_rows, validate_sampler
 from rarehmm.engine.dispatch import explained
-from rarehmm.engine.kernels.chain import Room, estimates, run_chain
+from rarehmm.engine.kernels.chain import Workspace, estimates, run_chain
 from rarehmm.engine.kernels.gradient import assembly
 from rarehmm.engine.kernels.messages import Point, group, zeros
 from rarehmm.exact.batched import empty_point
@@ -372,7 +372,7 @@ def gradient_estimates(rng: np.random.Generator, model: Model, pool: Pool, theta
     pool.check_model(model)
     (theta,) = starts(model, theta)
     gathered, target, (point, sums, room) = pool.allocate(count), target_of(model, pool), workspace(model, pool)
-    theta = model.spread(theta)
+    theta = model.with_fixed(theta)
     out = np.empty((count, len(theta)))
     for low in range(0, count, pool.capacity):
         part = out[low : low + pool.capacity]
@@ -393,10 +393,10 @@ def target_of(model: Model, pool: Pool, mode: Mode | None = None) -> Target:
     return target.whitened_at(mode.theta, mode.factor, min(100.0, pool.capacity))
 
 
-def workspace(model: Model, pool: Pool) -> tuple[Point, Any, Room]:
+def workspace(model: Model, pool: Pool) -> tuple[Point, Any, Workspace]:
     """Work space of a chain over the windows of a pool."""
     K, P = model.n_states, len(model.family.parameters)
     *_, p, a, scale, top, b, pb = group(pool.n, 1, K)
     frozen, vectors = np.empty(pool.statistics.shape[1]), np.empty((2, len(model.vector)))
-    room = Room(p, a, scale, top, b, pb, *assembly(K, P), frozen, vectors)
+    room = Workspace(p, a, scale, top, b, pb, *assembly(K, P), frozen, vectors)
     return empty_point(model), zeros(K, P, n_summed(model.family))[1], room

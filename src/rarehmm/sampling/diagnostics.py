@@ -102,7 +102,7 @@ def check_weights(found: Weighted, wanted: float) -> list[Check]:
     low = "" if found.effective >= wanted else f": fewer than the {wanted:.0f} requested"
     enough = max(200.0, 0.9 * wanted)  # so many are worth no further round
     largest = float(found.weights.max(initial=0.0))
-    share = found.effective / found.drawn
+    share = found.effective / found.n_drawn
     k = tail_index(found.log_weights) if share < 0.9 else 0.0  # without weights to speak of it has no meaning
     return [
         Check("Pareto k", k, k < 0.7, "tail index of the weights" + ("" if k < 0.7 else ": too heavy to average")),

@@ -8,14 +8,16 @@ import numpy as np
 from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.common.checks import warn_interrupted
 from rarehmm.data.series import Series
-from rarehmm.engine.contracts.family import has, hook, prepare, statistics, there
-from rarehmm.engine.kernels.sequential import draw_path_back
-from rarehmm.exact.em import rows
-from rarehmm.exact.passes import begins, filter_states
-from rarehmm.model.model import Model, Parameters
+from rarehmm.engine.contracts.family import has, hook, observed_rows, prepare, statistics
+from rarehmm.engine.kernels.sequential import draw_path_backward
+from rarehmm.exact.densities import sequence_starts
+from rarehmm.exact.em import normalised_rows
+from rarehmm.exact.passes import filter_states
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 from rarehmm.model.priors import Flat
 from rarehmm.model.stationary import stationary
-from rarehmm.sampling.starts import checked_start
+from rarehmm.sampling.starts import check_start
 
 OnStep = Callable[[int], None]
 
@@ -30,20 +32,48 @@ def gibbs(
     threads: int | None = None,
     on_progress: OnStep | None = None,
 ) -> Array:
-    r"""Draws of theta (steps, d) by Gibbs sampling: states given parameters, then parameters given states.
+    r"""Draw from the posterior by Gibbs sampling: states given parameters, then parameters given states.
 
-    The states are drawn all at once (``draw_states``), the parameters from their conjugate laws: rows of P from
-    :math:`Dirichlet(\alpha + n_j)`, emissions by the family's ``conditional``.  Where the start is the stationary law
-    :math:`\pi(P)`, a new P is accepted with probability :math:`\min(1, \prod_s \pi'(x_{s1}) / \pi(x_{s1}))` over
-    sequences s (all rows or none).  The first draw is the one after ``start``.
+    The states are drawn jointly (``draw_states``), the parameters from their conjugate distributions: rows of P from
+    :math:`Dirichlet(\alpha + n_j)`, emission parameters by the family's ``conditional``.  Where the start is the
+    stationary distribution :math:`\pi(P)`, a new P is accepted with probability
+    :math:`\min(1, \prod_s \pi'(x_{s1}) / \pi(x_{s1}))` over sequences s (all rows or none).
 
-    Under ``ExpandedMean`` coordinates the sums of rows, of which the data know nothing, are drawn from their prior
-    :math:`Gamma(K\alpha, 1)`.  A parameter without a prior whose state has lost all its observations ends the chain
-    with an error: the posterior is then improper, and to keep the old value would hide it.  ``watch(step)`` is told of
-    each sweep.  Draws do not depend on ``threads``.
+    Under ``ExpandedMean`` coordinates, the row sums, about which the data say nothing, are drawn from their prior
+    :math:`Gamma(K\alpha, 1)`.
+
+    Parameters
+    ----------
+    rng
+        Random number generator.
+    model
+        The model; its family must have a ``conditional``.
+    series
+        The observations.
+    start
+        Parameters to start from; they are not among the draws.
+    steps
+        Number of draws.
+    threads
+        Number of threads; None (default): all available ones.  Draws do not depend on it.
+    on_progress
+        Called as ``on_progress(step)`` after each step.
+
+    Returns
+    -------
+    ndarray of shape (steps, d)
+        Draws of theta; fewer, with a warning, after Ctrl-C.
+
+    Raises
+    ------
+    TypeError
+        If the family has no conjugate sampler.
+    ValueError
+        If the arguments do not fit each other, or a state without a prior loses all its observations: the posterior is
+        then improper, and keeping the old value would hide it.
     """
     check_conjugate(model)
-    here = checked_start(rng, model, series, start, steps)
+    here = check_start(rng, model, series, start, steps)
     draws, sweep = np.empty((steps, model.size)), 0
     try:
         for sweep in range(steps):
@@ -61,15 +91,15 @@ def gibbs(
 def draw_states(
     rng: np.random.Generator, model: Model, parameters: Parameters, series: Series, *, threads: int | None = None
 ) -> IntArray:
-    """A path of states (T,) from its law given the series: filtered forwards, drawn backwards."""
+    """Draw a path of states (T,) given the series: filter forwards, sample backwards."""
     filtered = filter_states(model, parameters, series, threads=threads)
     path = np.empty(len(series), dtype=np.int64)
-    uniform, fresh = rng.random(len(series)), begins(series, 0, len(series))
-    stuck = draw_path_back(filtered, parameters.transition, uniform, fresh, path)
+    uniform, fresh = rng.random(len(series)), sequence_starts(series, 0, len(series))
+    stuck = draw_path_backward(filtered, parameters.transition, uniform, fresh, path)
     if stuck >= 0:
         raise ValueError(
-            f"no state can be drawn at {series.place(stuck)}: forbidden transitions leave only states with a "
-            "probability too small for a number. Use small transition probabilities, such as 1e-10, instead of zeros."
+            f"no state can be drawn at {series.place(stuck)}: forbidden transitions leave only states whose "
+            "probability underflows. Use small transition probabilities, such as 1e-10, instead of zeros."
         )
     return path
 
@@ -77,13 +107,13 @@ def draw_states(
 def draw_parameters(
     rng: np.random.Generator, model: Model, old: Parameters, series: Series, path: IntArray
 ) -> Parameters:
-    """New parameters from their law given the series and its states."""
+    """Draw new parameters given the series and its states."""
     family: Any = model.family
     counts, sums = state_statistics(rng, model, old.phi, series, path)
-    phi = model.fixed_values.in_phi(family.conditional(rng, old.phi, counts, sums, model.pinned_priors))
-    fresh = begins(series, 0, len(series))
+    phi = model.fixed_values.fill_phi(family.conditional(rng, old.phi, counts, sums, model.pinned_priors))
+    fresh = sequence_starts(series, 0, len(series))
     pairs = transition_counts(path, fresh, model.n_states)
-    transition = model.fixed_values.in_rows(draw_rows(rng, pairs + model.priors.transition.concentration))
+    transition = model.fixed_values.fill_transition(draw_rows(rng, pairs + model.priors.transition.concentration))
     if model.start is not None:
         return Parameters(phi, transition, model.start)
     new = Parameters(phi, transition, stationary(transition))
@@ -93,13 +123,15 @@ def draw_parameters(
 def state_statistics(
     rng: np.random.Generator, model: Model, phi: Array, series: Series, path: IntArray
 ) -> tuple[Array, Array]:
-    """Observations of each state (K,) and sums of its statistics (K, Q), centred at ``phi``; missing ones left out, or
-    drawn where only some columns of a row are missing."""
+    """Number of observations (K,) in each state, and sums of their statistics (K, Q), centred at ``phi``.
+
+    Missing observations are left out; where only some columns of a row are missing, they are drawn.
+    """
     K, family = model.n_states, cast(Any, model.family)
     constants = [prepare(model.family, row) for row in phi]
     counts, sums = np.zeros(K), []
     for first, y in series.strides():
-        x = np.where(there(family, y), path[first : first + len(y)], -1)
+        x = np.where(observed_rows(family, y), path[first : first + len(y)], -1)
         for k, c in enumerate(constants):
             mine = y[x == k]
             value = tuple(hook(family, "complete")(rng, mine, phi[k]).T)
@@ -110,31 +142,34 @@ def state_statistics(
 
 
 def transition_counts(path: IntArray, fresh: BoolArray, K: int) -> Array:
-    """How often each state followed each other (K, K), not across joins of sequences."""
+    """Number of transitions (K, K) along a path, without those from one sequence to the next."""
     joined = ~fresh[1:]
     pairs = path[:-1][joined] * K + path[1:][joined]
     return np.bincount(pairs, minlength=K * K).reshape(K, K).astype(float)
 
 
 def draw_rows(rng: np.random.Generator, weight: Array) -> Array:
-    """Rows of a transition matrix from Dirichlet laws with the parameters ``weight`` (K, K).
+    """Draw the rows of a transition matrix from Dirichlet distributions with parameters ``weight`` (K, K).
 
-    In logarithms, since Gamma numbers with a small parameter underflow: G(a) is G(a + 1) U^(1/a).  Probabilities below
+    In log space, since gamma variates with a small shape underflow: G(a) is G(a + 1) U^(1/a).  Probabilities below
     ``SMALLEST`` are set to it.
     """
     logs = np.log(rng.standard_gamma(weight + 1)) - rng.standard_exponential(weight.shape) / weight
-    return rows(np.exp(logs - logs.max(1, keepdims=True)))
+    return normalised_rows(np.exp(logs - logs.max(1, keepdims=True)))
 
 
 def accepts(rng: np.random.Generator, old: Array, new: Array, first: IntArray) -> bool:
-    r"""Whether the start law ``old`` (K,) gives way to ``new``: :math:`u < \prod_s \pi'(x_{s1}) / \pi(x_{s1})`."""
+    r"""Metropolis test of a new start distribution.
+
+    Accept ``new`` (K,) in place of ``old`` if :math:`u < \prod_s \pi'(x_{s1}) / \pi(x_{s1})`, u uniform.
+    """
     with np.errstate(divide="ignore"):
         gain = np.log(new[first]).sum() - np.log(old[first]).sum()
     return bool(gain > -rng.standard_exponential())
 
 
 def coordinates(rng: np.random.Generator, model: Model, parameters: Parameters) -> Array:
-    """theta (d,) of a draw; what the parameters leave open (row sums of expanded means) is drawn from its prior."""
+    """Point theta (d,) of a draw; what the parameters leave undetermined (row sums of expanded means) is drawn."""
     theta = model.pack(parameters)
     rows = model.free >= parameters.phi.size
     theta[rows] = model.coordinates.redrawn(rng, theta[rows], parameters.transition, model.priors.transition)
@@ -142,20 +177,20 @@ def coordinates(rng: np.random.Generator, model: Model, parameters: Parameters) 
 
 
 def check_conjugate(model: Model) -> None:
-    """Refuse a model whose parameters have no conjugate law given the states."""
+    """Raise if the parameters of a model have no conjugate distribution given the states."""
     if not has(model.family, "conditional"):
         raise TypeError(
-            f"{model.name} has no 'conditional', which draws its parameters given the states, and Gibbs sampling "
-            "needs it (see rarehmm.emissions). Use langevin, or another family."
+            f"{model.name} has no 'conditional' method, which Gibbs sampling needs to draw its parameters given "
+            "the states (see rarehmm.emissions). Use langevin, or another family."
         )
     if model.priors.transition.concentration == 0 and model.coordinates.size(model.n_states) > 0:
         raise ValueError(
-            "the concentration of the transition prior is 0: transitions that never happen have no posterior, and "
-            "Gibbs sampling would run off. Give them a prior, such as Dirichlet(1.0)."
+            "the concentration of the transition prior is 0: the posterior of transitions that never happen is "
+            "improper, and Gibbs sampling would diverge. Use a proper prior, such as Dirichlet(1.0)."
         )
     for p, prior in zip(model.family.parameters, model.priors.emission, strict=True):
         if p.support == "positive" and isinstance(prior, Flat) and not model.logs:
             raise ValueError(
-                f"the prior of {p.name!r} is Flat and the model has logs=False; Gibbs sampling knows Flat as uniform "
-                "in the logarithm. Use logs=True, or give it a prior."
+                f"the prior of {p.name!r} is Flat and the model has logs=False; Gibbs sampling takes Flat to be "
+                "uniform in the logarithm. Use logs=True, or a proper prior."
             )

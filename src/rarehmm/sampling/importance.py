@@ -1,4 +1,4 @@
-r"""Importance sampling from the Laplace approximation, and from proposals that learn: exact, in forward passes alone.
+r"""Importance sampling from the Laplace approximation and from adaptive proposals: exact, with forward passes only.
 
 In cube-root coordinates the posterior is nearly Gaussian: :math:`\phi = (P_{jk} / P_{jr})^{1/3}`, :math:`s^{-2/3}`,
 :math:`\lambda^{1/3}`, and means as they are.  With :math:`\theta = 3 t \log \phi`, t = 1 or -1, the log density gains
@@ -20,13 +20,14 @@ from rarehmm.model.model import Model
 from rarehmm.model.priors import InverseGamma
 from rarehmm.search.mode import Mode, is_labelled_like_mode, metric
 
-DEGREES = 4.0  # of freedom of the proposals
+DEGREES = 4.0  # degrees of freedom of the proposals
 
 
 class Roots:
-    """Cube-root coordinates of a model around its mode: ``power`` t (d,), 0 where a coordinate stays as it is.
+    """Cube-root coordinates of a model around its mode.
 
-    ``centre`` and ``factor`` are those of the Laplace approximation in these coordinates.
+    ``power`` holds t (d,), 0 for coordinates that stay as they are; ``centre`` and ``factor`` are those of the Laplace
+    approximation in these coordinates.
     """
 
     def __init__(self, mode: Mode, series: Observations, threads: int | None = None) -> None:
@@ -37,27 +38,30 @@ class Roots:
 
     @property
     def rooted(self) -> BoolArray:
-        """Which coordinates are positive."""
+        """Mask of the coordinates that are roots, and hence positive."""
         return np.asarray(self.power != 0)
 
     def roots(self, theta: Array) -> Array:
+        """Roots phi (..., .) of points theta (..., d)."""
         return to_roots(theta, self.power)
 
     def theta(self, phi: Array) -> Array:
+        """Points theta (..., d) of roots phi (..., .)."""
         return from_roots(phi, self.power)
 
     def log_jacobian(self, phi: Array) -> Array:
-        """What the log density of phi (n, .) has more than that of theta."""
+        """Log density of phi (n, .) minus that of theta."""
         return np.asarray(np.log(3 / phi[:, self.rooted]).sum(1))
 
     def log_density(self, phi: Array) -> Array:
-        """Log posterior densities (n,) of phi (n, .), states named as at the mode; minus infinity outside."""
+        """Log posterior densities (n,) of phi (n, .), with states labelled as at the mode.
+
+        Minus infinity where there is no density, or states are labelled differently.
+        """
         out = np.full(len(phi), -np.inf)
         positive = np.nonzero((phi[:, self.rooted] > 0).all(1))[0]
         theta = self.theta(phi[positive])
-        ordered = is_labelled_like_mode(
-            self.mode, theta
-        )  # other names for the same are left out, as draws are renamed alike
+        ordered = is_labelled_like_mode(self.mode, theta)  # other labellings of the same point are left out
         inside = positive[ordered]
         if len(inside) > 0:
             out[inside] = self.points.values(theta[ordered]) + self.log_jacobian(phi[inside])
@@ -69,9 +73,9 @@ class Roots:
         return root_slope(phi, self.power, g)
 
     def _mode(self, mode: Mode) -> tuple[Array, Array]:
-        """The mode in these coordinates, and the factor of the inverse Hessian there.
+        """Mode in these coordinates, and the factor of the inverse Hessian there.
 
-        The Hessian is that at the mode of theta in other coordinates where the two modes are close.
+        Where the mode is close to that in theta, the Hessian is the one at the latter, transformed.
         """
         phi = self.roots(mode.theta)
         scale = np.where(self.rooted, 3 * self.power / np.where(self.rooted, phi, 1.0), 1.0)
@@ -80,10 +84,10 @@ class Roots:
         top = self._climb(phi, factor)
         if positive_definite and np.linalg.norm(solve_triangular(factor, top - phi, lower=True)) < 0.1:
             return top, factor
-        return self._settle(top, np.linalg.norm(mode.factor, axis=1))
+        return self._refine(top, np.linalg.norm(mode.factor, axis=1))
 
     def _climb(self, phi: Array, factor: Array) -> Array:
-        """Higher up by a few Newton steps with one metric."""
+        """Move uphill by a few Newton steps with a fixed metric."""
         for _ in range(4):
             slope = factor.T @ self.slope(phi)
             if np.abs(slope).max() < 1e-2:
@@ -94,10 +98,10 @@ class Roots:
             phi = phi + move
         return phi
 
-    def _settle(self, phi: Array, spread: Array) -> tuple[Array, Array]:
-        """The factor of the inverse Hessian, by differences, and one more Newton step with it.
+    def _refine(self, phi: Array, spread: Array) -> tuple[Array, Array]:
+        """Take one more Newton step, with the factor of the inverse Hessian by finite differences; return both.
 
-        ``spread`` (d,): standard deviations of theta, of which a hundredth is a step.
+        ``spread`` (d,): standard deviations of theta, a hundredth of which is the size of a difference.
         """
         d = len(phi)
         rows = np.empty((d, d))
@@ -112,9 +116,11 @@ class Roots:
 
 
 class GammaRows(Roots):
-    r"""The same with rows of the transition matrix as gamma numbers: :math:`g_{jk} = P_{jk} r_j`, coordinates
-    :math:`g_{jk}^{1/3}`, where the sum :math:`r_j \sim Gamma(c_j)` is auxiliary, :math:`c_j = K \alpha + n_j` with the
-    expected number n_j of transitions from j at the mode.  No entry is a reference: better where a row has few counts.
+    r"""Cube-root coordinates in which rows of the transition matrix are gamma variates, with no entry as reference.
+
+    The variates are :math:`g_{jk} = P_{jk} r_j`, the coordinates :math:`g_{jk}^{1/3}`, where the sum
+    :math:`r_j \sim Gamma(c_j)` is auxiliary, :math:`c_j = K \alpha + n_j`, and :math:`n_j` is the expected number of
+    transitions from j at the mode.  This is better than ``Roots`` where a row has few counts.
     """
 
     def __init__(self, mode: Mode, series: Observations, threads: int | None = None) -> None:
@@ -141,7 +147,7 @@ class GammaRows(Roots):
         return np.concatenate([from_roots(phi[..., :E], self.power[:E]), ratios], axis=-1)
 
     def _rows(self, phi: Array) -> Array:
-        """The coordinates of the transition matrix (..., K, K)."""
+        """Coordinates of the transition matrix, as (..., K, K)."""
         return phi[..., self.n_emission :].reshape(*phi.shape[:-1], self.model.n_states, self.model.n_states)
 
     def log_jacobian(self, phi: Array) -> Array:
@@ -168,18 +174,18 @@ class GammaRows(Roots):
 
     def _mode(self, mode: Mode) -> tuple[Array, Array]:
         spread = np.linalg.norm(mode.factor, axis=1)
-        phi, factor = self._settle(self.roots(mode.theta), spread)
-        return self._settle(self._climb(phi, factor), spread)
+        phi, factor = self._refine(self.roots(mode.theta), spread)
+        return self._refine(self._climb(phi, factor), spread)
 
 
 def to_roots(theta: Array, power: Array) -> Array:
-    """exp(t theta / 3), theta itself where the power t is 0."""
+    """Map theta to roots exp(t theta / 3), or to itself where the power t is 0."""
     rooted = power != 0
     return np.where(rooted, np.exp(np.where(rooted, power * theta / 3, 0.0)), theta)
 
 
 def from_roots(phi: Array, power: Array) -> Array:
-    """The way back: 3 t log phi."""
+    """Map roots to theta = 3 t log phi, or to themselves where the power t is 0."""
     rooted = power != 0
     return np.where(rooted, 3 * power * np.log(np.where(rooted, phi, 1.0)), phi)
 
@@ -191,9 +197,9 @@ def root_slope(phi: Array, power: Array, slope: Array) -> Array:
 
 
 def powers(model: Model) -> Array:
-    """t of each coordinate: -1 for variances (inverse gamma priors), 1 for rates and transitions, 0 for the rest.
+    """Power t of each coordinate: -1 for variances (inverse gamma priors), 1 for rates and transitions, 0 for the rest.
 
-    Where a prior has too little mass for the density of a root to fall off at 0, the logarithm stays.
+    It is also 0 where the prior is so diffuse that the density of a root would not vanish at 0.
     """
     kinds = []
     for log, prior in zip(model.as_logs, model.priors.emission, strict=True):
@@ -205,66 +211,72 @@ def powers(model: Model) -> Array:
 
 
 def has_roots(model: Model) -> bool:
-    """Whether roots of transition probabilities have a mode: log ratios, and a prior with enough mass."""
+    """Whether roots of transition probabilities have a mode: with log ratios, and a prior that is not too diffuse."""
     return not model.coordinates.is_expanded and model.priors.transition.concentration > 1 / 3
 
 
 class Weighted(NamedTuple):
-    """Points theta (n, d) with log weights (n,), out of ``drawn`` of which the others had no density; and the effective
-    size of the last round on its own, as a share."""
+    """Points theta (n, d) with log weights (n,).
+
+    ``n_drawn``: number of points drawn, including those of zero density, which are left out; ``last_share``: effective
+    sample size of the last round alone, as a share of its points.
+    """
 
     theta: Array
     log_weights: Array
-    drawn: int
+    n_drawn: int
     last_share: float
     interrupted: bool = False
 
     @property
     def weights(self) -> Array:
+        """Weights (n,), normalised to sum to one."""
         return np.asarray(np.exp(self.log_weights - logsumexp(self.log_weights)))
 
     @property
     def effective(self) -> float:
-        """Effective number of draws."""
+        """Effective sample size."""
         return effective(self.log_weights)
 
     @property
     def evidence(self) -> float:
-        """Log of the integral of the unnormalised posterior."""
-        return float(logsumexp(self.log_weights) - np.log(self.drawn))
+        """Log marginal likelihood: the log of the integral of the unnormalised posterior."""
+        return float(logsumexp(self.log_weights) - np.log(self.n_drawn))
 
     def resample(self, rng: np.random.Generator, size: int) -> Array:
-        """Equally weighted draws (size, d), systematically."""
+        """Equally weighted draws (size, d), by systematic resampling."""
         if len(self.theta) == 0:
             raise ValueError(
-                f"none of the {self.drawn} points drawn around the mode has a density: its states can hardly be told "
-                "apart, and importance sampling has nothing to weigh. Use fewer states, or another method ('auto')."
+                f"none of the {self.n_drawn} points drawn around the mode has a positive density: its states are "
+                "hardly distinguishable, so importance sampling fails. Use fewer states, or another method ('auto')."
             )
         at = (np.arange(size) + rng.random()) / size
         return self.theta[np.minimum(np.searchsorted(np.cumsum(self.weights), at), len(self.theta) - 1)]
 
 
 def effective(log_weights: Array) -> float:
-    """(sum w)^2 / sum w^2; of no weights 0."""
+    """Effective sample size (sum w)^2 / sum w^2; 0 if there are no weights."""
     if len(log_weights) == 0:
         return 0.0
     return float(np.exp(2 * logsumexp(log_weights) - logsumexp(2 * log_weights)))
 
 
 class Proposal(NamedTuple):
-    """A mixture of Student-t laws with the shares, means and factors given."""
+    """Mixture of Student-t distributions with given shares, means and factors."""
 
     shares: list[float]
     means: list[Array]
     factors: list[Array]
 
     def draw(self, rng: np.random.Generator, size: int) -> Array:
+        """Draw points (size, d)."""
         kind: IntArray = rng.choice(len(self.shares), size, p=self.shares)
         d = len(self.means[0])
         noise = rng.standard_normal((size, d)) / np.sqrt(rng.chisquare(DEGREES, size) / DEGREES)[:, None]
         return np.array([self.means[k] + self.factors[k] @ e for k, e in zip(kind, noise, strict=True)])
 
     def log_density(self, x: Array) -> Array:
+        """Log densities (n,) of points x (n, d)."""
         d = x.shape[1]
         norm = gammaln((DEGREES + d) / 2) - gammaln(DEGREES / 2) - d / 2 * np.log(DEGREES * np.pi)
         parts = []
@@ -276,9 +288,9 @@ class Proposal(NamedTuple):
 
 
 def laplace_importance(rng: np.random.Generator, roots: Roots, size: int = 256, *, first: int = 64) -> Weighted:
-    """Points from the Gaussian at the mode in cube-root coordinates, weighted to the posterior.
+    """Draw points from the Gaussian at the mode in cube-root coordinates, and weight them to the posterior.
 
-    If the share of effective points among the ``first`` leaves no doubt, above .93 or below .5, they are all.
+    No more than ``first`` points are drawn if their effective share leaves no doubt, above .93 or below .5.
     """
     z, log_weights = np.empty((0, len(roots.centre))), np.empty(0)
     constant = np.log(np.diag(roots.factor)).sum() + len(roots.centre) / 2 * np.log(2 * np.pi)
@@ -296,9 +308,12 @@ def laplace_importance(rng: np.random.Generator, roots: Roots, size: int = 256, 
 def adaptive_importance(
     rng: np.random.Generator, roots: Roots, wanted: float = 1000.0, rounds: tuple[int, ...] = (400, 400, 400, 800)
 ) -> Weighted:
-    """Proposals that learn: after each round a Student-t law is fitted to all points so far; weights are the posterior
-    over the mixture of all proposals (deterministic mixture).  The last planned round is as long as the effective size
-    ``wanted`` asks for, at most three more follow if it is not reached.  Ctrl-C ends it after the round before.
+    """Draw points from adaptive proposals, and weight them to the posterior.
+
+    After each round a Student-t distribution is fitted to all points so far; weights are the posterior over the mixture
+    of all proposals (deterministic mixture).  The last planned round is as long as it takes to reach the effective
+    sample size ``wanted``; up to three more follow if it is not reached.  Ctrl-C returns the result of the last
+    complete round.
     """
     d, unit = len(roots.centre), np.eye(len(roots.centre))
     proposals = [Proposal([1.0], [np.zeros(d)], [1.05 * unit])]
@@ -309,10 +324,10 @@ def adaptive_importance(
     try:
         while number < len(rounds) or (reached < wanted and number < len(rounds) + 3):
             size = rounds[min(number, len(rounds) - 1)]
-            if number >= len(rounds) - 1:  # as many as are missing at the rate of the round before
+            if number >= len(rounds) - 1:  # as many as are still missing, at the efficiency of the previous round
                 size = int(np.clip(1.1 * (wanted - reached) / max(own, 0.1), size, max(size, 4 * wanted)))
             if number > 0:
-                mean, covariance = fitted(points[inside], weights[inside])
+                mean, covariance = weighted_moments(points[inside], weights[inside])
                 learnt = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
                 proposals.append(Proposal([0.85, 0.15], [mean, np.zeros(d)], [learnt, 1.2 * unit]))
             new = proposals[-1].draw(rng, size)
@@ -323,7 +338,7 @@ def adaptive_importance(
             distributions = zip(shares, proposals, strict=True)
             mixture = logsumexp([s + p.log_density(all_points) for s, p in distributions], axis=0)
             worth = effective((all_logs - mixture)[np.isfinite(all_logs)])
-            points, logs, sizes, weights, inside, reached, number = (  # all or nothing, whenever Ctrl-C comes
+            points, logs, sizes, weights, inside, reached, number = (  # all or nothing, whenever Ctrl-C arrives
                 all_points, all_logs, all_sizes, all_logs - mixture, np.isfinite(all_logs), worth, number + 1,
             )  # fmt: skip
     except KeyboardInterrupt:
@@ -333,9 +348,12 @@ def adaptive_importance(
     return Weighted(theta, weights[inside], len(points), own, interrupted)
 
 
-def fitted(points: Array, log_weights: Array) -> tuple[Array, Array]:
-    """Mean and covariance of weighted points, weights cut at n^(-1/2) and tempered until they are worth 8 d points;
-    the covariance is drawn towards the identity, and is all of it where there are no points."""
+def weighted_moments(points: Array, log_weights: Array) -> tuple[Array, Array]:
+    """Mean and covariance of weighted points.
+
+    Weights are cut at n^(-1/2) and tempered until they are worth 8 d points; the covariance is shrunk towards the
+    identity, which it equals if there are no points.
+    """
     n, d = points.shape
     if n == 0:
         return np.zeros(d), np.eye(d)
@@ -352,16 +370,16 @@ def fitted(points: Array, log_weights: Array) -> tuple[Array, Array]:
 
 
 def bridge_evidence(rng: np.random.Generator, mode: Mode, points: BatchedLogPosterior, draws: Array) -> float:
-    r"""Log of the integral of the unnormalised posterior around a mode, from draws (n, d) there, by bridge sampling.
+    """Log marginal likelihood around a mode, from draws (n, d) there, by bridge sampling.
 
-    States of the draws are named as at the mode, and the integral is over points that have these names.
+    The states of the draws are labelled as at the mode, and the integral is over points with these labels.
 
-    A Student-t law g is fitted to one half of the draws; with the other half, and as many draws of g, the ratio
-    :math:`r = E_g[p / (s p + s' r g)] / E_p[g / (s p + s' r g)]` is iterated (Meng and Wong 1996).
+    A Student-t distribution g is fitted to one half of the draws; with the other half, and as many draws from g, the
+    ratio :math:`r = E_g[p / (s p + s' r g)] / E_p[g / (s p + s' r g)]` is iterated (Meng and Wong 1996).
     """
     fit, rest = draws[::2], draws[1::2]
     rest = rest[:: max(1, len(rest) // 2000)]
-    scale = (DEGREES - 2) / DEGREES  # of a Student-t law with the covariance of the draws
+    scale = (DEGREES - 2) / DEGREES  # of a Student-t distribution with the covariance of the draws
     factor = np.linalg.cholesky(scale * np.atleast_2d(np.cov(fit.T)) + 1e-12 * np.eye(draws.shape[1]))
     proposal = Proposal([1.0], [fit.mean(0)], [np.asarray(factor, dtype=np.float64)])
     others = proposal.draw(rng, len(rest))

@@ -32,7 +32,8 @@ from rarehmm.designs.uniform import uniform
 from rarehmm.engine.contracts.sampler import is_sampler
 from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.exact.block_sample import Observations
-from rarehmm.model.model import Model, Parameters
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 from rarehmm.samplers.baoab import Baoab
 from rarehmm.sampling.diagnostics import (
     Check,

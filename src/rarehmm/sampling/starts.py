@@ -1,19 +1,21 @@
-"""Where full-data samplers start from, checked."""
+"""Validation of the start of samplers that use all data."""
 
 import numpy as np
 
 from rarehmm.common.checks import check_generator, check_whole
 from rarehmm.data.series import Series
-from rarehmm.model.model import Model, Parameters, check_learnable
+from rarehmm.model.learnable import check_learnable
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 
 
-def checked_start(rng: np.random.Generator, model: Model, series: Series, start: Parameters, steps: int) -> Parameters:
-    """The parameters to start from, with the start law of the model; refuse what no chain can run on."""
+def check_start(rng: np.random.Generator, model: Model, series: Series, start: Parameters, steps: int) -> Parameters:
+    """Check the arguments of a chain; return its start, with the start distribution of the model."""
     check_generator(rng)
     check_whole("steps", steps)
     model.check(series)
     check_learnable(model.family, model.n_states, series)
     model.check_parameters(start)
     here = model.natural(start.phi, start.transition)
-    model.unpack(model.pack(here))  # inside the bounds of theta
+    model.unpack(model.pack(here))  # raises if out of the bounds of theta
     return here

@@ -24,13 +24,14 @@ from scipy.optimize import linear_sum_assignment
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.pieces import pieces, sample
 from rarehmm.data.series import Series, in_memory
-from rarehmm.engine.contracts.family import domains, there
+from rarehmm.engine.contracts.family import domains, observed_rows
 from rarehmm.exact.block_sample import Observations
-from rarehmm.exact.blocks import Chunk, evenly, over
+from rarehmm.exact.blocks import Chunk, even_chunks, map_chunks
 from rarehmm.exact.em import Climb, em_steps, gradient_steps, has_m_step
 from rarehmm.exact.passes import decode, expectations, log_likelihood, predictive_log_density
 from rarehmm.model.coordinates import AdditiveLogRatio
-from rarehmm.model.model import Model, Parameters
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 from rarehmm.search.labels import all_rows, clusters, estimate_state, fill_forward, from_labels, kmeans_labels
 
 SHARES = (3e-2, 3e-3, 3e-4, 5e-5)  # shares of most surprising observations that may seed a rare state
@@ -209,8 +210,8 @@ def most_surprising(model: Model, fit: Parameters, series: Series, threads: int 
     def give(part: Chunk) -> tuple[IntArray]:
         return (series.lengths_within(part.first, part.last),)
 
-    parts = evenly(series, LONG)
-    found = over(series, parts, SurprisalTask(model, fit), threads, give)
+    parts = even_chunks(series, LONG)
+    found = map_chunks(series, parts, SurprisalTask(model, fit), threads, give)
     places = np.concatenate([part.first + at for part, (at, _) in zip(parts, found, strict=True)])
     return np.asarray(places[largest_indices(np.concatenate([values for _, values in found]), PLACES)])
 
@@ -223,7 +224,7 @@ class SurprisalTask:
     fit: Parameters
 
     def __call__(self, y: Array, lengths: IntArray) -> tuple[IntArray, Array]:
-        if not there(self.model.family, y).any():
+        if not observed_rows(self.model.family, y).any():
             return np.empty(0, dtype=np.int64), np.empty(0)
         values = surprisal(self.model, self.fit, Series(y, lengths), 1)
         places = largest_indices(values, PLACES)
@@ -241,7 +242,7 @@ def surprisal(model: Model, fit: Parameters, series: Series, threads: int | None
     """Surprisal (T,) of each observation given the past: minus its log density, and -inf where it is missing."""
     out = -predictive_log_density(model, fit, series, threads=threads)
     for first, y in series.strides():
-        out[first : first + len(y)][~there(model.family, y)] = -np.inf
+        out[first : first + len(y)][~observed_rows(model.family, y)] = -np.inf
     return out
 
 

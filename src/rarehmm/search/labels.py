@@ -12,7 +12,11 @@ from rarehmm.data.series import Series
 from rarehmm.engine.contracts.family import Prior, columns, has, log_density, prepare, score
 from rarehmm.exact.em import descend
 from rarehmm.exact.passes import decode
-from rarehmm.model.model import Model, Parameters, check_labels, check_spreads, no_priors
+from rarehmm.model.checks import check_labels
+from rarehmm.model.learnable import check_spreads
+from rarehmm.model.model import Model
+from rarehmm.model.named_priors import no_priors
+from rarehmm.model.parameters import Parameters
 from rarehmm.model.priors import Flat, Normal, bare
 
 BINS = 1000  # one-dimensional k-means works on a histogram if there are more distinct values

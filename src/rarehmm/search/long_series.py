@@ -23,12 +23,14 @@ from rarehmm.data.pieces import rows_at
 from rarehmm.data.series import Series
 from rarehmm.engine.kernels.messages import split_sums
 from rarehmm.exact import blocks
+from rarehmm.exact.block_pass import Expectations, Pass
 from rarehmm.exact.block_sample import HALOS, Anchor, BlockSample
 from rarehmm.exact.blocks import SMALLEST
-from rarehmm.exact.em import Climb, bounded
-from rarehmm.exact.passes import Expectations, Pass, expectations, log_likelihood, log_posterior
-from rarehmm.exact.statistics import kept_of
-from rarehmm.model.model import Model, Parameters
+from rarehmm.exact.em import Climb, with_positive_transitions
+from rarehmm.exact.passes import expectations, log_likelihood, log_posterior
+from rarehmm.exact.statistics import control_statistics
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 from rarehmm.model.stationary import stationary
 from rarehmm.search.initial import climb_briefly, find_states
 from rarehmm.search.mode import Mode, find_mode, is_distinct_mode, metric, negative_hessian, newton, with_ordered_states
@@ -206,7 +208,7 @@ def anchor(
         sums.log_likelihood - sampled.log_likelihood,
         exact - model.gradient_from_expectations(theta, sampled.scores, sampled.pairs, sampled.first),
         exact - np.array(slopes),
-        kept_of(model, theta, sums),
+        control_statistics(model, theta, sums),
         sums.counts,
     )
 
@@ -244,7 +246,7 @@ def find_long_mode(
         with series.reporting(partial(on_progress, f"pass {number} over all data")):
             return full_pass(model, theta, series, threads)
 
-    theta = model.pack(bounded(start))
+    theta = model.pack(with_positive_transitions(start))
     sample = sample_blocks(rng, model, theta, series, full_pass_at(1, theta), size, threads)
     rough = with_ordered_states(find_mode(model, sample, start, threads=threads, on_progress=on_progress))
     climbs = [climb_briefly(rough.model, sample, c.parameters, 30, threads) for c in others]

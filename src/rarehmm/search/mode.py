@@ -16,10 +16,12 @@ from scipy.optimize import linear_sum_assignment
 from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.common.progress import OnProgress, silent
 from rarehmm.exact.block_sample import Observations, rows_in
-from rarehmm.exact.em import Climb, bounded, climb, descend, has_m_step, rows
+from rarehmm.exact.em import Climb, climb, descend, has_m_step, normalised_rows, with_positive_transitions
 from rarehmm.exact.passes import log_posterior
 from rarehmm.model.default_priors import location
-from rarehmm.model.model import Model, Parameters, scaled_summaries
+from rarehmm.model.model import Model
+from rarehmm.model.named_priors import scaled_summaries
+from rarehmm.model.parameters import Parameters
 from rarehmm.model.priors import Normal
 from rarehmm.search.initial import find_states
 
@@ -111,7 +113,7 @@ def find_mode(
         start = climb(model, series, start, steps=steps, tolerance=1e-2, threads=threads, on_progress=report).parameters
     model = model.with_reference(start.transition)
     on_progress("refining the mode", 0, 0)
-    theta, value = polish(model, series, model.pack(bounded(start)), threads)
+    theta, value = polish(model, series, model.pack(with_positive_transitions(start)), threads)
     hessian = negative_hessian(model, series, theta, threads)
     factor, positive_definite = metric(hessian)
     theta, value = newton(model, series, theta, value, factor, threads)
@@ -149,7 +151,7 @@ def emission_estimates(mode: Mode) -> tuple[Array, Array]:
     spread = np.zeros(len(model.vector))
     spread[model.free] = np.linalg.norm(mode.factor, axis=1)
     size = K * len(model.family.parameters)
-    return model.spread(mode.theta)[:size].reshape(-1, K), spread[:size].reshape(-1, K)
+    return model.with_fixed(mode.theta)[:size].reshape(-1, K), spread[:size].reshape(-1, K)
 
 
 def smallest_gap(x: Array, sd: Array) -> float:
@@ -198,7 +200,7 @@ def match_states(mode: Mode, theta: Array) -> IntArray:
     """
     model, K = mode.model, mode.model.n_states
     centre, spread = emission_estimates(mode)
-    x = model.spread(theta)[:, : centre.size].reshape(-1, *centre.shape)  # (n, P, K)
+    x = model.with_fixed(theta)[:, : centre.size].reshape(-1, *centre.shape)  # (n, P, K)
     scale = np.where(spread > 0, spread, 1.0)
     far = (((x[..., :, None] - centre[:, None, :]) / scale[:, None, :]) ** 2).sum(1)  # (n, K of point, K of mode)
     out = np.tile(np.arange(K), (len(x), 1))
@@ -353,7 +355,7 @@ def is_distinct_mode(mode: Mode, series: Observations, candidate: Climb, threads
     if mode.log_posterior - candidate.log_posterior > 10:
         return False
     there = candidate.parameters
-    theta = mode.model.pack(mode.model.natural(there.phi, rows(there.transition)))
+    theta = mode.model.pack(mode.model.natural(there.phi, normalised_rows(there.transition)))
     theta = relabel_states(mode, theta[None])[0]
     theta, _ = newton(mode.model, series, theta, candidate.log_posterior - 1e-6, mode.factor, threads, 20)
     return bool(np.linalg.norm(solve_triangular(mode.factor, theta - mode.theta, lower=True)) > 1)

@@ -15,10 +15,12 @@ from rarehmm.data.pieces import pieces, sample
 from rarehmm.data.series import Series
 from rarehmm.emissions import rivals
 from rarehmm.exact.block_sample import Observations, rows_in
-from rarehmm.exact.em import rows
+from rarehmm.exact.em import normalised_rows
 from rarehmm.exact.passes import expectations, log_likelihood, smooth
 from rarehmm.model.coordinates import AdditiveLogRatio
-from rarehmm.model.model import Model, Parameters, default_priors
+from rarehmm.model.model import Model
+from rarehmm.model.named_priors import default_priors
+from rarehmm.model.parameters import Parameters
 from rarehmm.model.stationary import stationary
 from rarehmm.search.initial import SAMPLE, climb_briefly, most_surprising
 
@@ -239,4 +241,4 @@ def remove_state(model: Model, parameters: Parameters, k: int | None) -> tuple[M
     P = parameters.transition
     direct = P[np.ix_(keep, keep)] + np.outer(P[keep, k], P[k, keep]) / max(1 - P[k, k], 1e-300)
     fewer = replace(model, n_states=len(keep), start=None, coordinates=AdditiveLogRatio(), fixed=None)
-    return fewer, fewer.natural(parameters.phi[keep], rows(direct))
+    return fewer, fewer.natural(parameters.phi[keep], normalised_rows(direct))

@@ -19,9 +19,12 @@ from rarehmm.data.pieces import pieces
 from rarehmm.data.series import Series
 from rarehmm.emissions.gaussian import Gaussian
 from rarehmm.emissions.multivariate_gaussian import MultivariateGaussian
-from rarehmm.engine.contracts.family import Family, there
+from rarehmm.engine.contracts.family import Family, observed_rows
 from rarehmm.exact.passes import log_likelihood, predictive_log_density
-from rarehmm.model.model import Model, Parameters, check_learnable, default_priors
+from rarehmm.model.learnable import check_learnable
+from rarehmm.model.model import Model
+from rarehmm.model.named_priors import default_priors
+from rarehmm.model.parameters import Parameters
 from rarehmm.search.initial import LONG, climb_briefly, find_states, largest_indices
 from rarehmm.search.regimes import Regime, judge_states
 
@@ -218,7 +221,7 @@ def block_of_each(series: Series) -> IntArray:
 def held_out_densities(model: Model, fit: Parameters, series: Series, block: IntArray, threads: int | None) -> Array:
     """One-step predictive log density (T,) of each observation under a fit without its block; NaN where missing."""
     y = np.concatenate([rows for _, rows in series.strides()])
-    missing, lengths = ~there(model.family, y), np.diff(series.bounds)
+    missing, lengths = ~observed_rows(model.family, y), np.diff(series.bounds)
     out = np.full(len(y), np.nan)
     for fold in range(FOLDS):
         left_out = block % FOLDS == fold

@@ -15,9 +15,11 @@ from rarehmm.engine.kernels.messages import group, zeros
 from rarehmm.engine.kernels.window_pass import window_pass
 from rarehmm.exact import blocks
 from rarehmm.exact.block_sample import Observations, objective_of, rows_in
-from rarehmm.exact.passes import filter_states, prepared, smooth
-from rarehmm.exact.statistics import kept_of, n_statistics
-from rarehmm.model.model import Model, Parameters
+from rarehmm.exact.densities import prepared
+from rarehmm.exact.passes import filter_states, smooth
+from rarehmm.exact.statistics import control_statistics, n_statistics
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 from rarehmm.model.stationary import stationary
 from rarehmm.windows.windows import Windows
 
@@ -104,7 +106,7 @@ def window_sums(
         for whole, part in zip(out, found, strict=True):
             whole[mine] = part
 
-    blocks.over(rows_in(series), parts, work, threads, run_locally=True)
+    blocks.map_chunks(rows_in(series), parts, work, threads, run_locally=True)
     return out
 
 
@@ -148,7 +150,7 @@ def freeze(model: Model, theta: Array, series: Observations, windows: Windows, *
     parameters = model.unpack(theta)
     messages = full_series_messages(model, parameters, series, windows, threads=threads)
     found = window_sums(model, parameters, series, windows, messages=messages, threads=threads)
-    kept, by_gradient = kept_of(model, theta, found), not provides(complete_score, model.family)
+    kept, by_gradient = control_statistics(model, theta, found), not provides(complete_score, model.family)
     total = objective_of(series).total(theta, kept)
     return Frozen(parameters.phi, messages, kept, total, by_gradient, windows)
 

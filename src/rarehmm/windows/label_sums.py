@@ -5,7 +5,9 @@ import numpy as np
 from rarehmm.common.arrays import IntArray
 from rarehmm.data.series import Series
 from rarehmm.engine.contracts.family import columns, prepare, score
-from rarehmm.model.model import Model, Parameters, check_labels
+from rarehmm.model.checks import check_labels
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 from rarehmm.search.labels import all_rows
 from rarehmm.windows.gradients import WindowSums
 from rarehmm.windows.windows import Windows

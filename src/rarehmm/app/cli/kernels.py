@@ -13,8 +13,8 @@ from rarehmm.emissions import families
 from rarehmm.engine.contracts.family import columns
 from rarehmm.engine.dispatch import cached_files
 from rarehmm.exact.batched import BatchedLogPosterior
-from rarehmm.exact.passes import Pass
-from rarehmm.model.model import Priors
+from rarehmm.exact.block_pass import Pass
+from rarehmm.model.parameters import Priors
 from rarehmm.samplers.baoab import Baoab
 from rarehmm.sampling.gibbs import draw_states
 from rarehmm.windows.gradients import window_sums
@@ -56,7 +56,7 @@ def warm_up(
         rh.smooth(model, point, series, sequential=True)
         rh.decode(model, point, series)
         rh.log_likelihood(model, model.natural(point.phi, np.eye(2)), series)
-        Pass(model, point, series, None, False, back=True).in_logs()
+        Pass(model, point, series, None, False, back=True).in_log_space()
         draw_states(np.random.default_rng(0), model, point, series)
         windows = Windows(series, 2, 2)
         window_sums(model, point, series, windows)

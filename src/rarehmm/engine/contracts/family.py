@@ -272,7 +272,7 @@ def domains(family: Family) -> tuple[Domain, ...]:
     return (one,) * columns(family) if isinstance(one, Domain) else tuple(one)
 
 
-def there(family: Family, y: Array) -> BoolArray:
+def observed_rows(family: Family, y: Array) -> BoolArray:
     """Mask (n,) of the rows of ``y`` (n, D) that a family uses.
 
     These are the rows without missing columns or, if it accepts partial rows, with at least one that is not missing.
@@ -286,7 +286,7 @@ def constant(family: Family, y: Array) -> Array:
     if not has(family, "constant"):
         return np.zeros(len(y))
     terms = np.asarray(hook(family, "constant")(y[:, 0] if columns(family) == 1 else y), dtype=float)
-    return np.where(there(family, y), terms, 0.0)
+    return np.where(observed_rows(family, y), terms, 0.0)
 
 
 def check_family(family: Family) -> None:

@@ -1,1 +1,1 @@
-"""Every numba loop of the library."""
+"""The compiled loops of the library."""

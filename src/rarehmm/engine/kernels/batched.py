@@ -1,6 +1,7 @@
-"""Many points of theta on one series: lanes are points, and sixteen of them share each reading of an observation.
+"""Log posteriors and gradients of many points theta on one series: each lane is a point.
 
-No blocks, no halos, no seams: time runs from the first observation to the last, and every lane is exact.
+All lanes share each reading of an observation.  There are no blocks, halos or seams: time runs from the first
+observation to the last, and every lane is exact.
 """
 
 import functools
@@ -13,9 +14,9 @@ from rarehmm.common.arrays import Array
 from rarehmm.engine.contracts.family import log_density, prepare
 from rarehmm.engine.dispatch import inner, kernel, specialise
 from rarehmm.engine.elementary import positive_log, relative
-from rarehmm.engine.kernels.chain import clear, unpack
+from rarehmm.engine.kernels.chain import unpack, zero_sums
 from rarehmm.engine.kernels.gradient import assemble, assembly, prior_slope
-from rarehmm.engine.kernels.messages import Point, Sums, add_expected, conclude, observation, seen, zeros
+from rarehmm.engine.kernels.messages import Point, Sums, add_expected, finish_scores, observation, seen, zeros
 from rarehmm.engine.kernels.stationary import eliminate
 from rarehmm.engine.lanes import any_lane, lane_array, load, load_columns, row, splat, store
 
@@ -23,11 +24,11 @@ EVERY = 4  # steps between normalisations
 
 
 class Batch(NamedTuple):
-    """A group of points at work; the arrays above the line have LANES last.
+    """Workspace of a group of points; the arrays before the blank line have LANES as their last axis.
 
-    Their parameters: ``c`` (K, C) what the family prepares, ``transition`` (K, K), ``start`` (K,).  Messages as in
-    ``messages.Group``: ``x`` (1, D) the observation, ``p`` (n, K), ``a`` (n + 1, K), ``scale`` (n,), ``b``, ``pb``
-    (1, K), where n is the length of the series if it is gone through backwards too, else 1.  ``total`` (1,): log
+    Parameters of the points: ``c`` (K, C) constants that the family prepares, ``transition`` (K, K), ``start`` (K,).
+    Messages as in ``messages.Group``: ``x`` (1, D) the observation, ``p`` (n, K), ``a`` (n + 1, K), ``scale`` (n,),
+    ``b``, ``pb`` (1, K), where n is the length of the series if there is a backward pass, else 1.  ``total`` (1,): log
     likelihood so far.  ``sums``: expectations.
 
     For one point at a time: the fields of ``gradient.Assembly``.
@@ -55,14 +56,14 @@ class Batch(NamedTuple):
 
 
 def batch(point: Point, D: int, n: int, Q: int) -> Batch:
-    """Room for a group of points of the kind of ``point`` on series of up to n observations; Q as in ``zeros``."""
+    """Allocate a ``Batch`` for points shaped like ``point``, on up to n observations; Q as in ``zeros``."""
     (K, P), C, one = point.phi.shape, point.c.shape[1], lane_array
     messages = one(1, D), one(n, K), one(n + 1, K), one(n), one(1, K), one(1, K), one(1)
     return Batch(one(K, C), one(K, K), one(K), *messages, zeros(K, P, Q)[1], *assembly(K, P))
 
 
 def lane_constants(template: Any, c: Array, k: int) -> Any:
-    """c[k] of all lanes, as a tuple as long as ``template``, or as a row if that is an array."""
+    """Constants c[k] of all lanes, as a tuple as long as ``template``, or as a row if that is an array."""
     return tuple(c[k, : len(template)])
 
 
@@ -82,10 +83,10 @@ specialise(
 
 # ---------------------------------------------------------------- parameters
 @inner
-def spread(family, target, theta, point, batch):
-    """The points theta (n, d) to the lanes; idle lanes repeat the last."""
+def load_points(family, target, theta, point, batch):
+    """Load the points theta (n, d) into the lanes; idle lanes repeat the last one."""
     K = len(batch.distribution)
-    for w in range(batch.total.shape[1]):  # LANES, but not unrolled: that would take seconds to compile
+    for w in range(batch.total.shape[1]):  # LANES, but not unrolled, which would take seconds to compile
         unpack(family, target, theta[min(w, len(theta) - 1)], point)
         eliminate(point.transition, batch.left, batch.distribution)
         for k in range(K):
@@ -100,7 +101,7 @@ def spread(family, target, theta, point, batch):
 # ---------------------------------------------------------------- messages
 @inner
 def forward(family, batch, point, y, fresh, back):
-    """The filter through the rows y (n, D), with densities and scales kept for the way back if wanted."""
+    """Filter the rows y (n, D); with ``back``, keep the densities and scales for the backward pass."""
     K, template = len(batch.distribution), prepare(family, point.phi[0])
     total = load(batch.total, (0,))
     for t in range(len(y)):
@@ -149,9 +150,9 @@ def forward(family, batch, point, y, fresh, back):
 
 @inner
 def backward(family, batch, point, y, fresh):
-    """Back through all rows, adding expected scores, transitions (without the factor P) and first states."""
+    """Run backwards through all rows, summing expected scores, transitions (without the factor P) and first states."""
     K, template, sums = len(batch.distribution), prepare(family, point.phi[0]), batch.sums
-    clear(sums)
+    zero_sums(sums)
     every = splat(1.0) > splat(0.0)
     for t in range(len(y) - 1, -1, -1):
         if t == len(y) - 1 or fresh[t + 1]:
@@ -179,12 +180,12 @@ def backward(family, batch, point, y, fresh):
                     store(sums.pairs, (j, k), load(sums.pairs, (j, k)) + aj * pb)
                 store(batch.b, (0, j), np.where(aj > 0.0, s, 0.0))
     for k in range(K):
-        conclude(family, lane_constants(template, batch.c, k), k, sums)
+        finish_scores(family, lane_constants(template, batch.c, k), k, sums)
 
 
 @inner
 def assemble_lane(w, target, point, theta, batch, gradient):
-    """Gradient (d,) of the log posterior at theta, the point of lane w."""
+    """Gradient (d,) of the log posterior at theta, the point in lane w."""
     phi, transition, sums = point.phi, point.transition, batch.sums
     K, P = phi.shape
     eliminate(transition, batch.left, batch.distribution)
@@ -199,16 +200,16 @@ def assemble_lane(w, target, point, theta, batch, gradient):
         gradient[i] += prior_slope(i, target, phi, transition, theta)
 
 
-# ---------------------------------------------------------------- what is called, with at most LANES points
+# ---------------------------------------------------------------- entry points, for at most LANES points
 @kernel
 def advance(family, target, theta, point, y, fresh, batch, begin, back):
-    """Carry the points theta (n, d) through rows y of the series; log likelihoods so far are in ``batch.total``.
+    """Filter rows y of the series at the points theta (n, d); ``batch.total`` accumulates their log likelihoods.
 
-    ``fresh`` (rows + 1,) says where sequences begin.  With ``begin``, y are the first rows.  With ``back``, y are all
+    ``fresh`` (rows + 1,) marks where sequences begin.  With ``begin``, y are the first rows.  With ``back``, y are all
     rows, and what ``gradients`` needs is kept.
     """
     if begin:
-        spread(family, target, theta, point, batch)
+        load_points(family, target, theta, point, batch)
     forward(family, batch, point, y, fresh, back)
 
 

@@ -1,11 +1,11 @@
-"""One chain: any sampler, any family, over windows gathered beforehand in lane order.  It never sees the series.
+"""One chain, for any sampler and any family, over windows gathered in lane order beforehand.  It never sees the series.
 
-A step unpacks theta, carries messages through the windows of this step, sums their gradients with weights, adds the
-slope of the log prior and calls the sampler's ``step``.  Everything is worked out from theta anew, in O(K^3) at most.
+A step unpacks theta, propagates messages through the windows of this step, sums their gradients with weights, adds the
+gradient of the log prior and calls the sampler's ``step``.  Everything is recomputed from theta, in O(K^3) at most.
 
-With a mode, the sampler moves a whitened position z, theta = centre + factor z; with frozen statistics t_n of each
+With a mode, the sampler moves a whitened position z, theta = centre + factor z.  With frozen statistics t_n of each
 window, the gradient is s(theta; total) + sum over windows of w [g_n(theta) - s(theta; t_n)], where s, the complete-data
-score, is linear in the statistics: one evaluation a step, of the total less the weighted statistics of the windows.
+score, is linear in the statistics: one evaluation per step, at the total minus the weighted statistics of the windows.
 """
 
 import math
@@ -25,27 +25,27 @@ from rarehmm.engine.lanes import LANES, lane_sum, load, splat, store
 
 
 # ---------------------------------------------------------------- from theta to parameters
-def keep(parts: Any, array: Array, row: int) -> None:
-    """array[row] = parts, the other way of ``take``."""
+def store_row(parts: Any, array: Array, row: int) -> None:
+    """Set array[row] = parts, the inverse of ``take``."""
     for i in range(len(parts)):
         array[row, i] = parts[i]
 
 
-def empty(parts: Any) -> bool:
-    """Whether a numba type is that of the tuple ()."""
+def is_empty_tuple(parts: Any) -> bool:
+    """Whether a numba type is that of the empty tuple."""
     return isinstance(parts, types.BaseTuple) and len(parts) == 0
 
 
-def _keep_nothing(parts: Any, array: Any, row: Any) -> None:
+def _store_nothing(parts: Any, array: Any, row: Any) -> None:
     return None
 
 
-specialise(keep, lambda *kinds: _keep_nothing if empty(kinds[0]) else keep)
+specialise(store_row, lambda *kinds: _store_nothing if is_empty_tuple(kinds[0]) else store_row)
 
 
 @inner
 def unpack(family, target, theta, point):
-    """theta (d,) to natural parameters, what the family prepares from them, and the transition matrix."""
+    """Unpack theta (d,) into natural parameters, the constants that the family prepares, and the transition matrix."""
     phi, c, P_jk = point.phi, point.c, point.transition
     row, column, logs, expanded = target.row, target.column, target.logs, target.expanded
     K, P = phi.shape
@@ -53,7 +53,7 @@ def unpack(family, target, theta, point):
         j, k = row[i], column[i]
         phi[j, k] = math.exp(theta[i]) if logs[k] else theta[i]
     for k in range(K):
-        keep(prepare(family, phi[k]), c, k)
+        store_row(prepare(family, phi[k]), c, k)
     for j in range(K):
         for k in range(K):
             P_jk[j, k] = 0.0
@@ -75,8 +75,8 @@ def unpack(family, target, theta, point):
 
 # ---------------------------------------------------------------- gradients
 @inner
-def clear(sums):
-    """All sums to zero."""
+def zero_sums(sums):
+    """Set all sums to zero."""
     K, P = sums.scores.shape[:2]
     for k in range(K):
         store(sums.first, (k,), splat(0.0))
@@ -90,9 +90,12 @@ def clear(sums):
             store(sums.pairs, (k, j), splat(0.0))
 
 
-class Room(NamedTuple):
-    """What a chain works in: messages of a group of lanes, the fields of ``gradient.Assembly``, statistics (C,) that
-    the windows of a step leave to the control variate, and vectors (2, full)."""
+class Workspace(NamedTuple):
+    """Workspace of a chain.
+
+    It holds the messages of a group of lanes, the fields of ``gradient.Assembly``, the statistics (C,) that the windows
+    of a step leave to the control variate, and vectors (2, full).
+    """
 
     p: Array
     a: Array
@@ -112,7 +115,7 @@ class Room(NamedTuple):
 
 
 def add_scores(scores: Any, k: int, total: Array) -> None:
-    """Add the scores of state k, a tuple of P, to ``total`` (K, P)."""
+    """Add the scores of state k, a tuple of length P, to ``total`` (K, P)."""
     for i in range(len(scores)):
         total[k, i] += scores[i]
 
@@ -121,15 +124,17 @@ def _add_nothing(scores: Any, k: Any, total: Any) -> None:
     return None
 
 
-specialise(add_scores, lambda *kinds: _add_nothing if empty(kinds[0]) else add_scores)
+specialise(add_scores, lambda *kinds: _add_nothing if is_empty_tuple(kinds[0]) else add_scores)
 
 
 @inner
-def add_frozen(family, target, point, room):
-    """Add the complete-data scores, transitions and first states of the statistics room.frozen (C,): counts, sums,
-    transitions, first states."""
-    K = len(room.distribution)
-    t, scores, first, pairs = room.frozen, room.scores, room.first, room.pairs
+def add_frozen(family, target, point, workspace):
+    """Add the complete-data scores, transitions and first states of the frozen statistics (C,).
+
+    ``workspace.frozen`` holds counts, sums, transitions and first states, in this order.
+    """
+    K = len(workspace.distribution)
+    t, scores, first, pairs = workspace.frozen, workspace.scores, workspace.first, workspace.pairs
     Q = (len(t) - K * K - 2 * K) // K
     for k in range(K):
         own = t[K + k * Q : K + k * Q + Q]
@@ -141,9 +146,9 @@ def add_frozen(family, target, point, room):
 
 
 @inner
-def add_owned(q, owner, gathered, target, point, theta, sums, room, gradient):
-    """Add to each component of a group q the gradient of the lanes that belong to it alone."""
-    phi, transition, scores, pairs = point.phi, point.transition, room.scores, room.pairs
+def add_owned(q, owner, gathered, target, point, theta, sums, workspace, gradient):
+    """Add to each component of group q the gradient of the lanes that belong to it alone."""
+    phi, transition, scores, pairs = point.phi, point.transition, workspace.scores, workspace.pairs
     K = len(transition)
     for i in range(gathered.owners[q, 0], gathered.owners[q, 1]):
         mine, j, k = owner == float(i), target.row[i], target.column[i]
@@ -156,78 +161,78 @@ def add_owned(q, owner, gathered, target, point, theta, sums, room, gradient):
 
 
 @inner
-def estimate(family, target, gathered, at, count, theta, point, sums, room, gradient):
-    """The gradient (d,) of the log posterior at theta, estimated from the sets at, ..., at + count - 1 of windows."""
+def estimate(family, target, gathered, at, count, theta, point, sums, workspace, gradient):
+    """Estimate the gradient (d,) of the log posterior at theta from the sets at, ..., at + count - 1 of windows."""
     phi, transition = point.phi, point.transition
     K, P = phi.shape
     d, C = len(theta), len(target.total)
     last = gathered.buffer + gathered.length
     n = last + gathered.buffer
     unpack(family, target, theta, point)
-    eliminate(transition, room.left, room.distribution)
+    eliminate(transition, workspace.left, workspace.distribution)
     for k in range(K):
-        point.start[k] = room.distribution[k] if target.stationary else target.start[k]
+        point.start[k] = workspace.distribution[k] if target.stationary else target.start[k]
     for i in range(d):
         gradient[i] = 0.0
     separate, warm, share = gathered.owner[0, 0] >= 0, len(gathered.left) > 0, 1.0 / count
-    clear(sums)
+    zero_sums(sums)
     for row in range(at, at + count):
         for q in range(len(gathered.owner)):
             g = Group(
                 gathered.y[row, q], gathered.begin[row, q], gathered.steps[row, q], gathered.weight[row, q],
-                room.p, room.a, room.scale, room.top, room.b, room.pb,
+                workspace.p, workspace.a, workspace.scale, workspace.top, workspace.b, workspace.pb,
             )  # fmt: skip
             for k in range(K):
-                store(g.a, (0, k), load(gathered.left, (row, q, k)) if warm else splat(room.distribution[k]))
+                store(g.a, (0, k), load(gathered.left, (row, q, k)) if warm else splat(workspace.distribution[k]))
                 store(g.b, (0, k), load(gathered.right, (row, q, k)) if warm else splat(1.0))
             forward(family, point, g, gathered.buffer, last, n, 4)
             backward(point, g, last, n, 4)
             smooth(family, point, g, gathered.buffer, last, gathered.shortest[row, q], sums, False, False)
             if separate:
-                add_owned(q, load(gathered.owner, (q,)), gathered, target, point, theta, sums, room, gradient)
+                add_owned(q, load(gathered.owner, (q,)), gathered, target, point, theta, sums, workspace, gradient)
                 if gathered.fresh[row, q] and target.stationary:
                     for w in range(LANES):
                         if gathered.begin[row, q, 0, w] == gathered.buffer:
                             for k in range(K):
-                                room.first[k] = sums.first[k, w]
-                            add_start(gathered.owner[q, w], target, phi, transition, theta, room, gradient)
-                clear(sums)
+                                workspace.first[k] = sums.first[k, w]
+                            add_start(gathered.owner[q, w], target, phi, transition, theta, workspace, gradient)
+                zero_sums(sums)
     if separate:
         for i in range(d):
             gradient[i] *= share
     else:
         for k in range(K):
-            room.first[k] = share * lane_sum(load(sums.first, (k,)))
+            workspace.first[k] = share * lane_sum(load(sums.first, (k,)))
             for i in range(P):
-                room.scores[k, i] = share * lane_sum(load(sums.scores, (k, i)))
+                workspace.scores[k, i] = share * lane_sum(load(sums.scores, (k, i)))
             for m in range(K):
-                room.pairs[k, m] = share * transition[k, m] * lane_sum(load(sums.pairs, (k, m)))
+                workspace.pairs[k, m] = share * transition[k, m] * lane_sum(load(sums.pairs, (k, m)))
         for i in range(C):
             total = 0.0
             for row in range(at, at + count):
                 total += gathered.control[row, i]
-            room.frozen[i] = target.total[i] - share * total
+            workspace.frozen[i] = target.total[i] - share * total
         if len(target.hat) > 0:
-            add_frozen(family, target, point, room)
-        assemble(target, phi, transition, theta, room, gradient)
+            add_frozen(family, target, point, workspace)
+        assemble(target, phi, transition, theta, workspace, gradient)
         if len(target.hat) == 0:
             for i in range(C):
-                gradient[target.free[i]] += room.frozen[i]
+                gradient[target.free[i]] += workspace.frozen[i]
     for i in range(d):
         gradient[i] += prior_slope(i, target, phi, transition, theta)
 
 
 @kernel
-def estimates(family, target, gathered, theta, point, sums, room, out):
+def estimates(family, target, gathered, theta, point, sums, workspace, out):
     """Gradient estimates (m, d), one from each set of windows, all at the same theta (d,)."""
-    one = np.int64(1)  # as below, no literal
+    one = np.int64(1)  # not a literal, for the reason given in run_chain
     for at in range(len(out)):
-        estimate(family, target, gathered, at, one, theta, point, sums, room, out[at])
+        estimate(family, target, gathered, at, one, theta, point, sums, workspace, out[at])
 
 
 @inner
 def locate(target, position, theta):
-    """The vector of all parameters at a position (d,)."""
+    """Convert a position (d,) of the chain to the vector of all parameters."""
     centre, factor, whitened, free = target.centre, target.factor, target.whitened, target.free
     for i in range(len(position)):
         total = position[i]
@@ -239,16 +244,16 @@ def locate(target, position, theta):
 
 
 @kernel
-def run_chain(sampler, family, target, gathered, sets, noise, position, memory, point, sums, room, draws):
-    """A step for each row of draws (m, d), which gets theta after it, as long as the ``sets`` of windows last.
+def run_chain(sampler, family, target, gathered, sets, noise, position, memory, point, sums, workspace, draws):
+    """Run one step per row of draws (m, d), storing theta after each, while the ``sets`` of windows last.
 
-    Position and memory are left where the chain stands.  Returns how many steps were good, and whether the chain is
-    well: it stops where a component leaves its bounds, or is NaN.
+    Position and memory are updated in place.  Returns the number of valid steps, and whether the chain is still valid:
+    it stops where a component leaves its bounds or is NaN.
     """
-    theta, gradient = room.vectors
+    theta, gradient = workspace.vectors
     factor, bounds, growth, whitened = target.factor, target.bounds, target.growth, target.whitened
     d, free = len(position), target.free
-    at = np.int64(0)  # a bare 0 is a literal at first, for which numba would compile ``estimate`` once more
+    at = np.int64(0)  # a bare 0 is a literal at first, and numba would compile ``estimate`` a second time for it
     for i in range(len(theta)):
         theta[i] = target.vector[i]
     locate(target, position, theta)
@@ -261,11 +266,11 @@ def run_chain(sampler, family, target, gathered, sets, noise, position, memory, 
             count = max(1, math.ceil(min(growth, square / d) - 0.5))
         if at + count > sets:
             return t, True
-        estimate(family, target, gathered, at, count, theta, point, sums, room, gradient)
+        estimate(family, target, gathered, at, count, theta, point, sums, workspace, gradient)
         at += count
         for i in range(d):  # i <= free[i]
             gradient[i] = gradient[free[i]]
-        if whitened:  # L' g, in place
+        if whitened:  # L' g in place
             for j in range(d):
                 total = 0.0
                 for i in range(j, d):

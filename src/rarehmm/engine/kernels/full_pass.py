@@ -1,6 +1,6 @@
-"""The passes over blocks of a long series: lanes are blocks, each warmed up over a halo on both sides.
+"""Passes over the blocks of a long series: each lane is a block, warmed up over a halo on both sides.
 
-A pass leaves the messages at both ends of every block (``Seams``).  Where the message that a halo reached agrees with
+A pass leaves the messages at both ends of every block (``Seams``).  Where the message at the end of a halo agrees with
 the one that the neighbouring block computed, the halo was long enough: the blocks then form one consistent recursion.
 """
 
@@ -13,12 +13,14 @@ from rarehmm.engine.dispatch import inner, kernel
 from rarehmm.engine.kernels.messages import backward, forward, smooth
 from rarehmm.engine.lanes import LANES, store
 
-TILE = 256  # numbers of a lane that are gathered at a time
+TILE = 256  # numbers per lane gathered at a time
 
 
 class Layout(NamedTuple):
-    """Where the n blocks of a chunk lie in its rows: first row, length, begin and end of the sequence they are in; and
-    the weight of each."""
+    """Positions of the n blocks of a chunk in its rows.
+
+    ``first`` row and ``length`` of each block, ``begin`` and ``stop`` of its sequence, and its ``weight``.
+    """
 
     first: IntArray
     length: IntArray
@@ -27,13 +29,16 @@ class Layout(NamedTuple):
     weight: Array
 
     def of(self, blocks: slice) -> "Layout":
-        """Some of the blocks."""
+        """Select some of the blocks."""
         return Layout._make(part[blocks] for part in self)
 
 
 class Task(NamedTuple):
-    """What a pass is to do: length of the halos, steps between normalisations, whether to go back as well, and then
-    whether to sum the family's statistics."""
+    """Settings of a pass.
+
+    ``halo``: its length; ``every``: steps between normalisations; ``back``: whether to run backwards as well;
+    ``statistics``: whether to sum the family's statistics then.
+    """
 
     halo: int
     every: int
@@ -44,7 +49,7 @@ class Task(NamedTuple):
 class Seams(NamedTuple):
     """Messages (n, K) at the ends of the cores of n blocks.
 
-    ``left``, ``right``: on entry where the halos start from, on exit what they reached at the core.  ``end``: the
+    ``left``, ``right``: on entry the messages at the outer ends of the halos, on exit those at the core.  ``end``: the
     filter at the end of the core; ``begin``: the backward message at its start.
     """
 
@@ -55,10 +60,10 @@ class Seams(NamedTuple):
 
 
 @inner
-def fill(y, layout, low, halo, n, g):
-    """Gather the blocks low, low + 1, ... into lanes; NaN outside their sequence.  Returns the shortest core.
+def gather_blocks(y, layout, low, halo, n, g):
+    """Copy the blocks low, low + 1, ... into lanes, NaN outside their sequences; return the shortest core.
 
-    A few steps of all lanes at a time: each writes to cache lines that the others write to as well.
+    All lanes advance a few steps at a time, because they write to the same cache lines.
     """
     shortest, D = n, y.shape[1]
     tile = max(1, TILE // D)
@@ -89,16 +94,16 @@ def fill(y, layout, low, halo, n, g):
 
 
 @inner
-def put(lanes, t, low, messages):
-    """lanes[t] (K, LANES) to the rows low, low + 1, ... of messages (n, K)."""
+def store_messages(lanes, t, low, messages):
+    """Copy lanes[t] (K, LANES) to rows low, low + 1, ... of messages (n, K)."""
     for w in range(min(LANES, len(messages) - low)):
         for k in range(messages.shape[1]):
             messages[low + w, k] = lanes[t, k, w]
 
 
 @inner
-def get(messages, low, lanes, t):
-    """The way back; idle lanes get ones."""
+def load_messages(messages, low, lanes, t):
+    """Copy rows low, low + 1, ... of messages (n, K) to lanes[t] (K, LANES); idle lanes are set to one."""
     for w in range(LANES):
         for k in range(messages.shape[1]):
             lanes[t, k, w] = messages[low + w, k] if low + w < len(messages) else 1.0
@@ -106,29 +111,29 @@ def get(messages, low, lanes, t):
 
 @kernel
 def sweep(family, point, task, y, layout, seams, g, sums, probabilities, predictive):
-    """Log likelihood of all blocks, weighted; with ``task.back``, expectations added to ``sums``.
+    """Weighted log likelihood of all blocks; with ``task.back``, also add expectations to ``sums``.
 
-    ``probabilities`` (rows, K), if not empty, gets those of the states given everything (going back) or given the
-    past and present; ``predictive`` (rows,), if not empty, the log density of each observation given the past.  The
-    filter's own values are right only where messages are normalised at every step (``task.every`` = 1).
+    ``probabilities`` (rows, K), unless empty, is filled with smoothed (with ``task.back``) or filtered probabilities;
+    ``predictive`` (rows,), unless empty, with the log density of each observation given the past.  The filter's own
+    values are valid only if messages are normalised at every step (``task.every`` = 1).
     """
     halo, back = task.halo, task.back
     K = point.transition.shape[0]
     total = 0.0
     for low in range(0, len(layout.first), LANES):
-        last = halo + layout.length[low]  # the longest of the group
+        last = halo + layout.length[low]  # the longest core of the group
         n = last + halo if back else last
-        shortest = fill(y, layout, low, halo, n, g)
-        get(seams.left, low, g.a, 0)
+        shortest = gather_blocks(y, layout, low, halo, n, g)
+        load_messages(seams.left, low, g.a, 0)
         logs = forward(family, point, g, halo, last, n, task.every)
-        put(g.a, halo, low, seams.left)
-        put(g.a, last, low, seams.end)
+        store_messages(g.a, halo, low, seams.left)
+        store_messages(g.a, last, low, seams.end)
         if back:
-            get(seams.right, low, g.b, 0)
+            load_messages(seams.right, low, g.b, 0)
             backward(point, g, last, n, task.every)
-            put(g.b, 0, low, seams.right)
+            store_messages(g.b, 0, low, seams.right)
             smooth(family, point, g, halo, last, shortest, sums, task.statistics, len(probabilities) > 0)
-            put(g.b, 0, low, seams.begin)
+            store_messages(g.b, 0, low, seams.begin)
         store(g.pb, (0, 0), logs)
         for w in range(min(LANES, len(layout.first) - low)):
             i = low + w

@@ -1,8 +1,8 @@
-"""The gradient of the log posterior from expectations: the one place where it is assembled.
+"""Assembly of the gradient of the log posterior from expectations, the only place where this is done.
 
 By Fisher's identity the gradient of the log likelihood is linear in the expected scores of the family, the expected
 transitions and the expected first states.  Whatever computed these (a pass over all data, the windows of a chain, many
-points at once), they become a gradient in theta here; the slope of the log prior is here, too.
+points at once), they become a gradient in theta here; the gradient of the log prior is here, too.
 
 A point is given by its natural parameters ``phi`` (K, P), its ``transition`` (K, K) and the vector ``theta`` of all
 parameters; ``target`` is a ``model.target.Target``.
@@ -18,11 +18,11 @@ from rarehmm.engine.kernels.stationary import eliminate, start_slope
 
 
 class Assembly(NamedTuple):
-    """Expectations at one point, and the workspace of the start's slope.
+    """Expectations at one point, and workspace for the derivative of the start distribution.
 
     ``scores`` (K, P), ``pairs`` (K, K) and ``first`` (K,) are the expected scores, transitions and first states;
-    ``distribution`` (K,) the stationary distribution, ``left`` (K, K) the elimination that led to it, ``u`` (2, K) and
-    ``slopes`` (K, K) workspace.
+    ``distribution`` (K,) is the stationary distribution, ``left`` (K, K) the elimination that led to it, ``u`` (2, K)
+    and ``slopes`` (K, K) are workspace.
     """
 
     scores: Array
@@ -35,14 +35,14 @@ class Assembly(NamedTuple):
 
 
 def assembly(K: int, P: int) -> Assembly:
-    """An empty ``Assembly`` for K states of P parameters."""
+    """Allocate an ``Assembly`` for K states with P parameters."""
     squares = np.zeros((3, K, K))
     return Assembly(np.zeros((K, P)), squares[0], np.zeros(K), np.zeros(K), squares[1], np.zeros((2, K)), squares[2])
 
 
 @inner
 def component(i, target, phi, transition, theta, scores, pairs):
-    """Component i of the gradient of the log likelihood, the initial states left out."""
+    """Component i of the gradient of the log likelihood, without the first states."""
     K, P = phi.shape
     j, k = target.row[i], target.column[i]
     if i < K * P:
@@ -56,10 +56,10 @@ def component(i, target, phi, transition, theta, scores, pairs):
 
 @inner
 def add_start(owner, target, phi, transition, theta, a, gradient):
-    """Add the gradient of a stationary start with the expected first states ``a.first``.
+    """Add the gradient of a stationary start, with expected first states ``a.first``.
 
-    To the transition ``owner``, or to all of them if that is -1; ``a.left`` and ``a.distribution`` are those of
-    ``eliminate``.
+    It is added to the transition ``owner``, or to all of them if that is -1; ``a.left`` and ``a.distribution`` are
+    those of ``eliminate``.
     """
     start_slope(transition, a.left, a.distribution, a.first, a.u, a.slopes)
     slopes, row, column, expanded = a.slopes, target.row, target.column, target.expanded
@@ -70,7 +70,7 @@ def add_start(owner, target, phi, transition, theta, a, gradient):
 
 @inner
 def assemble(target, phi, transition, theta, a, gradient):
-    """The gradient of the log likelihood from the expectations ``a``, after ``eliminate``."""
+    """Gradient of the log likelihood from the expectations ``a``, after ``eliminate``."""
     for i in range(len(theta)):
         gradient[i] = component(i, target, phi, transition, theta, a.scores, a.pairs)
     if target.stationary:
@@ -83,7 +83,7 @@ def prior_slope(i, target, phi, transition, theta):
     K, P = phi.shape
     j, k = target.row[i], target.column[i]
     if i < K * P:
-        x, c = phi[j, k], target.prior  # not its row: counting references would take longer
+        x, c = phi[j, k], target.prior  # not a row of it: reference counting would be slower
         s = c[k, 2] + x * (c[k, 3] + x * c[k, 4])
         return s + (c[k, 1] + c[k, 0] / x) / x if c[k, 0] != 0.0 or c[k, 1] != 0.0 else s
     if target.expanded:

@@ -1,9 +1,9 @@
 """Forward and backward messages over one group of lanes: blocks of a long series, or windows, one SIMD lane each.
 
 Time runs over n local steps: a left halo [0, first), the core [first, last), a right halo [last, n).  Lanes are the
-last axis of every array, K states, C prepared constants a state.  The filter is scaled so that messages sum to one
-every few steps only; the backward pass uses the filter's own scales, hence needs no division.  Backward messages of
-states out of reach are set to zero: they do not matter, and might grow without bound.
+last axis of every array; there are K states with C prepared constants each.  The filter is normalised every few steps
+only; the backward pass uses the filter's own scales, and hence needs no division.  Backward messages of unreachable
+states are set to zero: they do not matter, and might grow without bound.
 """
 
 import functools
@@ -30,8 +30,10 @@ from rarehmm.engine.lanes import lane_array, lanes_type, load, load_columns, num
 
 
 class Point(NamedTuple):
-    """Parameters as kernels see them: ``phi`` (K, P), ``c`` (K, C) what the family prepared from them,
-    ``transition`` (K, K), ``start`` (K,)."""
+    """Parameters as kernels see them.
+
+    ``phi`` (K, P), ``c`` (K, C) the constants that the family prepares from it, ``transition`` (K, K), ``start`` (K,).
+    """
 
     phi: Array
     c: Array
@@ -40,12 +42,12 @@ class Point(NamedTuple):
 
 
 class Group(NamedTuple):
-    """One group of lanes at work, all arrays with LANES last.
+    """Workspace of one group of lanes; all arrays have LANES as their last axis.
 
     ``y`` (n, D) observations; ``begin`` (1,) the step at which a lane's sequence begins, negative if before; ``steps``
-    (1,) length of each lane's core, the rest of the group's is padding; ``weight`` (1,) of each lane; ``p`` (n, K)
-    densities relative to the largest; ``a`` (n + 1, K) filter; ``scale`` (n,) its normalisers; ``top`` (n,) the largest
-    log density; ``b``, ``pb`` (1, K) backward message.
+    (1,) length of each lane's core, the rest of the group's core being padding; ``weight`` (1,) of each lane; ``p`` (n,
+    K) densities relative to the largest; ``a`` (n + 1, K) filter; ``scale`` (n,) its normalisers; ``top`` (n,) the
+    largest log density; ``b``, ``pb`` (1, K) backward message.
     """
 
     y: Array
@@ -61,14 +63,14 @@ class Group(NamedTuple):
 
 
 def group(n: int, D: int, K: int) -> Group:
-    """Room for groups of up to n steps."""
+    """Allocate a ``Group`` of up to n steps, D columns and K states."""
     one = lane_array
     return Group(one(n, D), one(1), one(1), one(1), one(n, K), one(n + 1, K), one(n), one(n), one(1, K), one(1, K))
 
 
 # ---------------------------------------------------------------- what kernels see of a family
 def is_wide(family: Any) -> bool:
-    """Whether a family, by its numba type, wants rows in memory instead of tuples."""
+    """Whether a family, given as a numba type, works on rows in memory instead of tuples."""
     return bool(hook(family.instance_class, "wide"))
 
 
@@ -93,11 +95,14 @@ def _observation(count: int, wide: bool) -> Any:
 
 
 def seen(family: Family, x: Any) -> Any:
-    """Mask of the lanes with an observation: no column is missing or, if the family accepts partial rows, not all."""
+    """Mask of the lanes with an observation.
+
+    No column is missing or, if the family accepts partial rows, at least one is present.
+    """
     if columns(family) == 1:
         return x == x
-    there = np.array([column == column for column in x])
-    return there.any(0) if hook(family, "accepts_partial_rows") else there.all(0)
+    present = np.array([column == column for column in x])
+    return present.any(0) if hook(family, "accepts_partial_rows") else present.all(0)
 
 
 def _seen_one(family: Any, x: Any) -> Any:
@@ -112,10 +117,10 @@ def _seen_all(family: Any, x: Any) -> Any:
 
 
 def _seen_some(family: Any, x: Any) -> Any:
-    there = x[0] == x[0]
+    present = x[0] == x[0]
     for d in range(1, len(x)):
-        there = there | (x[d] == x[d])
-    return there
+        present = present | (x[d] == x[d])
+    return present
 
 
 def _seen(family: Any, x: Any) -> Any:
@@ -125,7 +130,7 @@ def _seen(family: Any, x: Any) -> Any:
 
 
 def constants(family: Family, point: Point, c: Array, k: int) -> Any:
-    """What the family prepared for state k, c[k]: a tuple of values in registers that no store can alias, or a row."""
+    """Constants c[k] that the family prepared for state k: a tuple of values in registers, or a row."""
     return tuple(c[k])
 
 
@@ -142,75 +147,78 @@ specialise(seen, _seen)
 specialise(constants, lambda *kinds: _constants_row if is_wide(kinds[0]) else _constants_tuple)
 
 
-def add_expected(family: Family, x: Any, c: Any, k: int, gamma: Any, ok: Any, want: bool, sums: "Sums") -> None:
-    """Add gamma times the scores of an observation and, if ``want``, gamma and its statistics, to those of state k.
+def add_expected(
+    family: Family, x: Any, c: Any, k: int, gamma: Any, present: Any, with_statistics: bool, sums: "Sums"
+) -> None:
+    """Add gamma times the scores of an observation to the sums of state k, and its statistics if asked to.
 
-    Of a wide family the statistics are always added, and its scores follow from their sums (``conclude``): their place
-    is free until then.
+    For a wide family statistics are always added, and scores follow from their sums (``finish_scores``): the memory of
+    the scores is free until then.
     """
     if hook(family, "wide"):
-        _add_wide(family, x, c, k, gamma, ok, want, sums)
+        _add_wide(family, x, c, k, gamma, present, with_statistics, sums)
     else:
-        _add_narrow(family, x, c, k, gamma, ok, want, sums)
+        _add_narrow(family, x, c, k, gamma, present, with_statistics, sums)
 
 
-def _add_narrow(family: Any, x: Any, c: Any, k: Any, gamma: Any, ok: Any, want: Any, sums: Any) -> None:
-    gather(sums.scores, k, score(family, x, c), gamma, ok)
-    if want:
-        store(sums.counts, (k,), load(sums.counts, (k,)) + np.where(ok, gamma, 0.0))
-        gather(sums.statistics, k, statistics(family, x, c), gamma, ok)
+def _add_narrow(family: Any, x: Any, c: Any, k: Any, gamma: Any, present: Any, with_statistics: Any, sums: Any) -> None:
+    add_weighted(sums.scores, k, score(family, x, c), gamma, present)
+    if with_statistics:
+        store(sums.counts, (k,), load(sums.counts, (k,)) + np.where(present, gamma, 0.0))
+        add_weighted(sums.statistics, k, statistics(family, x, c), gamma, present)
 
 
-def _add_wide(family: Any, x: Any, c: Any, k: Any, gamma: Any, ok: Any, want: Any, sums: Any) -> None:
-    weight = np.where(ok, gamma, 0.0)
+def _add_wide(family: Any, x: Any, c: Any, k: Any, gamma: Any, present: Any, with_statistics: Any, sums: Any) -> None:
+    weight = np.where(present, gamma, 0.0)
     store(sums.counts, (k,), load(sums.counts, (k,)) + weight)
     add_statistics(family, x, c, weight, row(sums.scores, k), row(sums.statistics, k))
 
 
-def conclude(family: Family, c: Any, k: int, sums: "Sums") -> None:
-    """The scores of state k, of a wide family, from the sums of its statistics."""
+def finish_scores(family: Family, c: Any, k: int, sums: "Sums") -> None:
+    """Compute the scores of state k of a wide family from the sums of its statistics."""
     if hook(family, "wide"):
-        _conclude_wide(family, c, k, sums)
+        _finish_wide(family, c, k, sums)
 
 
-def _conclude_wide(family: Any, c: Any, k: Any, sums: Any) -> None:
+def _finish_wide(family: Any, c: Any, k: Any, sums: Any) -> None:
     summed_score(family, load(sums.counts, (k,)), row(sums.statistics, k), c, row(sums.scores, k))
 
 
-def _conclude_nothing(family: Any, c: Any, k: Any, sums: Any) -> None:
+def _finish_nothing(family: Any, c: Any, k: Any, sums: Any) -> None:
     return None
 
 
-def gather(total: Array, k: int, parts: tuple[Any, ...], gamma: Any, ok: Any) -> None:
-    """total[k, i] += gamma parts[i] where the observation is there (0 times NaN would be NaN)."""
+def add_weighted(total: Array, k: int, parts: tuple[Any, ...], gamma: Any, present: Any) -> None:
+    """Add gamma * parts[i] to total[k, i] where there is an observation (0 times NaN would be NaN)."""
     for i in range(len(parts)):
-        store(total, (k, i), load(total, (k, i)) + np.where(ok, gamma * parts[i], 0.0))
+        store(total, (k, i), load(total, (k, i)) + np.where(present, gamma * parts[i], 0.0))
 
 
-def _gather_nothing(total: Any, k: Any, parts: Any, gamma: Any, ok: Any) -> None:
+def _add_nothing(total: Any, k: Any, parts: Any, gamma: Any, present: Any) -> None:
     return None
 
 
 specialise(add_expected, lambda *kinds: _add_wide if is_wide(kinds[0]) else _add_narrow)
-specialise(conclude, lambda *kinds: _conclude_wide if is_wide(kinds[0]) else _conclude_nothing)
-specialise(gather, lambda total, k, parts, gamma, ok: gather if len(parts) else _gather_nothing)
+specialise(finish_scores, lambda *kinds: _finish_wide if is_wide(kinds[0]) else _finish_nothing)
+specialise(add_weighted, lambda total, k, parts, gamma, present: add_weighted if len(parts) else _add_nothing)
 
 
 # ---------------------------------------------------------------- messages
 @inner
 def forward(family, point, g, first, last, n, every):
-    """Densities and filter over [0, n) from the message a[0]; a sequence that begins on the way does so with ``start``.
+    """Compute densities and the filter over [0, n) from the message a[0].
 
-    a[t + 1, k] = scale[t] p[t, k] sum_j a[t, j] P[j, k].  Densities are relative to the largest among the states in
-    reach, and cut at e^-300: harmless while every state receives far more than that from others (see ``doubtful``).
-    Returns the log likelihood of the core in each lane.
+    Sequences that begin on the way start from ``start``.  The recursion is
+    a[t + 1, k] = scale[t] p[t, k] sum_j a[t, j] P[j, k].  Densities are relative to the largest among reachable states,
+    and cut off at e^-300: this is harmless as long as every state receives far more than that from the others (see
+    ``underflow_matters``).  Returns the log likelihood of the core in each lane.
     """
     transition = point.transition
     K = transition.shape[0]
     total = splat(0.0)
     for t in range(n):
         x = observation(family, g.y, t)
-        ok = seen(family, x)
+        present = seen(family, x)
         top = splat(-1e300)
         for k in range(K):
             s = load(g.a, (t, 0)) * transition[0, k]
@@ -224,12 +232,12 @@ def forward(family, point, g, first, last, n, every):
             store(g.p, (t, k), v)
         z = splat(0.0)
         for k in range(K):
-            e = np.where(ok, relative(load(g.p, (t, k)) - top), 1.0)
+            e = np.where(present, relative(load(g.p, (t, k)) - top), 1.0)
             s = load(g.a, (t + 1, k)) * e
             store(g.p, (t, k), e)
             store(g.a, (t + 1, k), s)
             z = z + s
-        top = np.where(ok, top, 0.0)
+        top = np.where(present, top, 0.0)
         store(g.top, (t,), top)
         inside = first <= t < last
         if inside:
@@ -248,7 +256,7 @@ def forward(family, point, g, first, last, n, every):
 
 @inner
 def backward(point, g, last, n, every):
-    """Carry the message b from n down to ``last`` through the right halo; it ends up with sum one."""
+    """Propagate the message b from n down to ``last`` through the right halo, and normalise it."""
     transition = point.transition
     K = transition.shape[0]
     for t in range(n - 1, last - 1, -1):
@@ -269,12 +277,12 @@ def backward(point, g, last, n, every):
 
 
 @inner
-def smooth(family, point, g, first, last, shortest, sums, want_statistics, keep):
-    """Backward through the core, adding expected scores, statistics, transitions and first states to ``sums``.
+def smooth(family, point, g, first, last, shortest, sums, with_statistics, keep):
+    """Run backwards through the core, adding expected scores, statistics, transitions and first states to ``sums``.
 
-    With gamma_t(k) = a[t + 1, k] b[k] and the transition xi_t(j, k) = a[t, j] P[j, k] pb[k]: the message is scaled
-    once so that sum_k a b = weight, and the filter's own scales keep it so.  ``pairs`` is left without the factor P.
-    If ``keep``, the gammas take the place of the filter in ``a``.
+    With gamma_t(k) = a[t + 1, k] b[k] and the transition xi_t(j, k) = a[t, j] P[j, k] pb[k], the message is scaled once
+    so that sum_k a b = weight, which the filter's own scales preserve.  ``pairs`` lacks the factor P.  With ``keep``,
+    the gammas overwrite the filter in ``a``.
     """
     transition = point.transition
     K = transition.shape[0]
@@ -286,9 +294,9 @@ def smooth(family, point, g, first, last, shortest, sums, want_statistics, keep)
         store(g.b, (0, k), load(g.b, (0, k)) * z)
     for t in range(last - 1, first - 1, -1):
         x = observation(family, g.y, t)
-        ok = seen(family, x)
-        if t - first >= shortest:  # a shorter core may be followed by its halo
-            ok = ok & (load(g.steps, (0,)) > float(t - first))
+        present = seen(family, x)
+        if t - first >= shortest:  # a shorter core may be followed by halo
+            present = present & (load(g.steps, (0,)) > float(t - first))
         scale = load(g.scale, (t,))
         for k in range(K):
             bk = load(g.b, (0, k))
@@ -299,7 +307,7 @@ def smooth(family, point, g, first, last, shortest, sums, want_statistics, keep)
             if t == first:
                 begins = load(g.begin, (0,)) == float(first)
                 store(sums.first, (k,), load(sums.first, (k,)) + np.where(begins, gamma, 0.0))
-            add_expected(family, x, constants(family, point, point.c, k), k, gamma, ok, want_statistics, sums)
+            add_expected(family, x, constants(family, point, point.c, k), k, gamma, present, with_statistics, sums)
         for j in range(K):
             s = load(g.pb, (0, 0)) * transition[j, 0]
             for k in range(1, K):
@@ -318,12 +326,14 @@ def smooth(family, point, g, first, last, shortest, sums, want_statistics, keep)
             for k in range(K):
                 store(sums.pairs, (j, k), load(sums.pairs, (j, k)) + aj * load(g.pb, (0, k)))
     for k in range(K):
-        conclude(family, constants(family, point, point.c, k), k, sums)
+        finish_scores(family, constants(family, point, point.c, k), k, sums)
 
 
 class Sums(NamedTuple):
-    """Sums over the cores of lanes: ``scores`` (K, P), ``counts`` (K,), ``statistics`` (K, Q), ``pairs`` (K, K),
-    ``first`` (K,), all with LANES last."""
+    """Sums over the cores of lanes, all with LANES as their last axis.
+
+    ``scores`` (K, P), ``counts`` (K,), ``statistics`` (K, Q), ``pairs`` (K, K), ``first`` (K,).
+    """
 
     scores: Array
     counts: Array
@@ -333,13 +343,13 @@ class Sums(NamedTuple):
 
 
 def zeros(K: int, P: int, Q: int) -> tuple[Array, Sums]:
-    """Room for sums, as one array (n, LANES) and as its parts."""
+    """Allocate sums, as one array (n, LANES) and as views of its parts."""
     flat = lane_array(K * (P + 1 + Q + K + 1))
     return flat, split_sums(flat, K, P, Q)
 
 
 def split_sums(flat: Array, K: int, P: int, Q: int) -> Sums:
-    """The parts of ``zeros``, also of its sum over lanes."""
+    """Views of the parts of an array as from ``zeros``, with or without its lane axis."""
     parts, at = [], 0
     for shape in ((K, P), (K,), (K, Q), (K, K), (K,)):
         size = math.prod(shape)

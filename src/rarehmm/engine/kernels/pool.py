@@ -1,4 +1,4 @@
-"""Windows for a chain: drawn by inversion and copied from the series in lane order."""
+"""Windows for a chain: drawn by inversion, and copied from the series in lane order."""
 
 import math
 from typing import NamedTuple
@@ -7,17 +7,19 @@ from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.engine.dispatch import kernel
 from rarehmm.engine.lanes import LANES
 
-TILE = 64  # numbers of a window that are copied at a time, column by column
+TILE = 64  # numbers per window copied at a time, column by column
 
 
 class Gathered(NamedTuple):
-    """m sets of windows, a step uses one or more; G groups of lanes each, LANES last.
+    """Windows gathered for a chain: m sets, each in G groups of lanes, with LANES as the last axis.
 
-    ``y`` (m, G, n, D); ``begin``, ``steps``, ``weight`` (m, G, 1) as in ``Group``, the weight 1 / (S q); ``shortest``
+    A step uses one or more sets.
+
+    ``y`` (m, G, n, D); ``begin``, ``steps``, ``weight`` (m, G, 1) as in ``Group``, with weight 1 / (S q); ``shortest``
     (m, G) core of a group; ``fresh`` (m, G): whether a sequence begins with one of its cores; ``owner`` (G, LANES): the
-    only component that a lane feeds, -1 for all, -2 for none; ``owners`` (G, 2): first and last (exclusive) component
-    of a group.  The core is [buffer, buffer + length).  ``left``, ``right`` (m, G, K): messages at the ends of the
-    buffers, ``control`` (m, C): weighted sum of the frozen statistics; with m = 0 and C = 0 if there are none.
+    only component that a lane contributes to, -1 for all, -2 for none; ``owners`` (G, 2): first and last (exclusive)
+    component of a group.  The core is [buffer, buffer + length).  ``left``, ``right`` (m, G, K): messages at the ends
+    of the buffers, ``control`` (m, C): weighted sum of the frozen statistics; with m = 0 and C = 0 if there are none.
     """
 
     y: Array
@@ -36,8 +38,11 @@ class Gathered(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Where the windows of sequences lie, all (S,) but the first: ``before`` (S + 1,) windows in sequences before each;
-    ``first`` and ``last`` row of their cores, ``origins`` and ``stop`` of the sequences, and their ``weights``."""
+    """Positions of the windows of S sequences.
+
+    ``before`` (S + 1,): number of windows in earlier sequences; all others (S,): ``first`` and ``last`` row of the
+    cores, ``origins`` and ``stop`` of the sequences, and their ``weights``.
+    """
 
     before: IntArray
     first: IntArray
@@ -49,10 +54,10 @@ class Places(NamedTuple):
 
 @kernel
 def choose(u, row, cumulative, guide, size, windows, weights):
-    """windows (m, lanes): the first n with cumulative[row, n + 1] above the uniform number u (m, lanes) of its slot.
+    """Draw windows (m, lanes) by inversion: the first n with cumulative[row, n + 1] > u (m, lanes).
 
-    ``cumulative`` (rows, N + 1) begins with 0; ``guide`` (rows, B) says where to begin to look for numbers from b / B.
-    ``weights`` (m, lanes) are 1 / (size q), with the probability q that is drawn with.
+    ``cumulative`` (rows, N + 1) begins with 0; ``guide`` (rows, B) says where to start searching for numbers from b /
+    B.  ``weights`` (m, lanes) are 1 / (size q), where q is the probability of the window.
     """
     for at in range(u.shape[0]):
         for lane in range(u.shape[1]):
@@ -68,9 +73,11 @@ def choose(u, row, cumulative, guide, size, windows, weights):
 
 @kernel
 def collect(y, offset, windows, weights, low, high, place, left, right, statistics, out):
-    """Copy those windows (m, lanes) that lie in [low, high) from the rows y (n, D) of a series, the first ``offset``.
+    """Copy those windows (m, lanes) that lie in [low, high) from rows y (n, D) of a series.
 
-    ``place`` as in ``Windows``; ``left``, ``right`` (N, K) and ``statistics`` (N, C) are frozen.
+    Row 0 of y is row ``offset`` of the series.
+
+    ``place`` is a ``Places``; ``left``, ``right`` (N, K) and ``statistics`` (N, C) are frozen.
     """
     before = place.before
     n, D = out.y.shape[2:4]
@@ -83,7 +90,7 @@ def collect(y, offset, windows, weights, low, high, place, left, right, statisti
                 continue
             g, w = lane // LANES, lane % LANES
             s, end = 0, len(before) - 1
-            while end - s > 1:  # the sequence it is in
+            while end - s > 1:  # find its sequence
                 middle = (s + end) // 2
                 if before[middle] <= window:
                     s = middle

@@ -1,6 +1,6 @@
-"""What must be done one step after the other: settling the seams of a pass, Viterbi, drawing paths.
+"""Kernels that must proceed step by step: repairing the seams of a pass, Viterbi, drawing paths.
 
-Densities are computed beforehand, 16 steps at a time; what remains is K^2 operations a step on plain floats.
+Densities are computed beforehand, 16 steps at a time; what remains is K^2 operations per step on plain floats.
 """
 
 import numpy as np
@@ -12,14 +12,15 @@ from rarehmm.engine.elementary import LOWEST, relative
 from rarehmm.engine.kernels.messages import constants, observation, seen
 from rarehmm.engine.lanes import LANES, lane_array, store
 
-VANISHED = 1e-290  # masses below this are as good as lost
+VANISHED = 1e-290  # masses below this count as underflowed
 
 
 @kernel
-def log_densities(family, point, y, buffer, room, out):
-    """out (n, K): log density of each row of y (n, D) in each state; 0 for all states where it is missing.
+def log_densities(family, point, y, buffer, column, out):
+    """Log density out (n, K) of each row of y (n, D) in each state; 0 for all states where it is missing.
 
-    ``buffer`` (1, D, LANES) and ``room`` (1, LANES) are scratch."""
+    ``buffer`` (1, D, LANES) and ``column`` (1, LANES) are scratch.
+    """
     n, K = out.shape
     for first in range(0, n, LANES):
         size = min(LANES, n - first)
@@ -29,18 +30,18 @@ def log_densities(family, point, y, buffer, room, out):
         x = observation(family, buffer, 0)
         ok = seen(family, x)
         for k in range(K):
-            store(room, (0,), np.where(ok, log_density(family, x, constants(family, point, point.c, k)), 0.0))
+            store(column, (0,), np.where(ok, log_density(family, x, constants(family, point, point.c, k)), 0.0))
             for w in range(size):
-                out[first + w, k] = room[0, w]
+                out[first + w, k] = column[0, w]
 
 
 def scratch(D: int) -> tuple[Array, Array]:
-    """``buffer`` and ``room`` of log_densities."""
+    """Allocate the arguments ``buffer`` and ``column`` of ``log_densities``."""
     return lane_array(1, D), lane_array(1)
 
 
 @inner
-def apart(u, v, tolerance):
+def messages_differ(u, v, tolerance):
     """Whether two messages differ in direction, by the relative difference of their entries."""
     K = len(u)
     total_u, total_v = 0.0, 0.0
@@ -56,7 +57,7 @@ def apart(u, v, tolerance):
 
 @inner
 def predict(transition, a, out):
-    """out = a P."""
+    """One-step prediction, out = a P."""
     K = len(a)
     for k in range(K):
         s = 0.0
@@ -67,7 +68,7 @@ def predict(transition, a, out):
 
 @inner
 def filter_block(logp, point, fresh, first, length, a, b, reach):
-    """Filter one block in place from the message ``a`` (K,); reach[t, k]: whether k had mass before step t."""
+    """Filter one block in place from the message ``a`` (K,); reach[t, k] is whether k had mass before step t."""
     for t in range(length):
         for k in range(len(a)):
             reach[t, k] = a[k] > 0.0 or (fresh and t == 0)
@@ -75,14 +76,14 @@ def filter_block(logp, point, fresh, first, length, a, b, reach):
         if fresh and t == 0:
             for k in range(len(a)):
                 b[k] = point.start[k]
-        weigh(logp, first + t, b, a)
+        update(logp, first + t, b, a)
 
 
 @kernel
-def settle(logp, point, fresh, row, length, low, tolerance, end, wrong):
-    """Filter the blocks marked in ``wrong`` from the end of the one before, and on while that changes their own end.
+def repair_forward(logp, point, fresh, row, length, low, tolerance, end, wrong):
+    """Filter the blocks marked in ``wrong`` from the end of the one before, and go on while that changes their end.
 
-    The blocks low, low + 1, ... have their densities in ``logp`` (rows, K), from ``row`` on.
+    The blocks low, low + 1, ... have their densities in ``logp`` (rows, K), starting at ``row``.
     """
     K = len(point.start)
     a, b, old = np.empty(K), np.empty(K), np.empty(K)
@@ -98,13 +99,13 @@ def settle(logp, point, fresh, row, length, low, tolerance, end, wrong):
             a[k], end[here, k] = end[here, k], a[k]
         predict(point.transition, a, old)
         predict(point.transition, end[here], b)
-        if apart(old, b, tolerance) and here + 1 < len(wrong) and not fresh[here + 1]:
+        if messages_differ(old, b, tolerance) and here + 1 < len(wrong) and not fresh[here + 1]:
             wrong[here + 1] = True
 
 
 @kernel
-def settle_back(logp, point, fresh, row, length, low, tolerance, left, begin, wrong):
-    """The same backwards: begin[i] from begin[i + 1], once the filter has settled to ``left``."""
+def repair_backward(logp, point, fresh, row, length, low, tolerance, left, begin, wrong):
+    """Recompute begin[i] of the blocks marked in ``wrong`` from begin[i + 1], given the repaired filter ``left``."""
     K = len(point.start)
     a, b, pb = np.empty(K), np.empty(K), np.empty(K)
     reach = np.empty((np.max(length), K), dtype=np.bool_)
@@ -120,7 +121,7 @@ def settle_back(logp, point, fresh, row, length, low, tolerance, left, begin, wr
             b[k] = 1.0 if final else begin[here + 1, k]
         for t in range(length[i] - 1, -1, -1):
             step_back(logp, row[i] + t, point.transition, reach, t, b, pb)
-        if apart(begin[here], b, tolerance) and here > 0 and not fresh[here]:
+        if messages_differ(begin[here], b, tolerance) and here > 0 and not fresh[here]:
             wrong[here - 1] = True
         for k in range(K):
             begin[here, k] = b[k]
@@ -128,7 +129,7 @@ def settle_back(logp, point, fresh, row, length, low, tolerance, left, begin, wr
 
 @inner
 def step_back(logp, row, transition, reach, t, b, pb):
-    """The message b (K,) one step back, normalised, zero where a state had no mass before the step."""
+    """Propagate the message b (K,) one step back, normalised, zero for states without mass before the step."""
     K = len(b)
     top = -np.inf
     for k in range(K):
@@ -147,8 +148,11 @@ def step_back(logp, row, transition, reach, t, b, pb):
 
 
 @inner
-def weigh(logp, t, prediction, a):
-    """a = prediction times density, normalised; densities relative to the largest in reach, which is returned."""
+def update(logp, t, prediction, a):
+    """Update the filter: a = prediction times density, normalised.
+
+    Densities are relative to the largest among reachable states, which is returned.
+    """
     K = len(a)
     top = -np.inf
     for k in range(K):
@@ -163,14 +167,14 @@ def weigh(logp, t, prediction, a):
     return top
 
 
-# ---------------------------------------------------------------- forbidden transitions: doubt, and logarithms
+# ---------------------------------------------------------------- forbidden transitions: underflow and log space
 @kernel
-def doubtful(logp, point, fresh, a, marked):
-    """Whether the filter over these rows leans on masses that were cut off at e^-300 or have vanished.
+def underflow_matters(logp, point, fresh, a, marked):
+    """Whether the filter over these rows depends on masses that were cut off at e^-300 or have underflowed.
 
-    Such masses are ``marked``.  They do no harm where they are a negligible part now, and the next prediction owes
-    them nothing, as is always so when every transition is possible.  ``a`` and ``marked`` (K,) carry over from one
-    stretch to the next.
+    Such masses are ``marked``.  They are harmless if they are negligible now and contribute nothing to the next
+    prediction, as is always the case when every transition is possible.  ``a`` and ``marked`` (K,) carry over from one
+    range of rows to the next.
     """
     transition = point.transition
     K = len(a)
@@ -186,7 +190,7 @@ def doubtful(logp, point, fresh, a, marked):
                 b[k] = point.start[k]
             if owed[k] > 1e-12 * b[k]:
                 return True
-        top = weigh(logp, t, b, a)
+        top = update(logp, t, b, a)
         for k in range(K):
             marked[k] = b[k] > 0.0 and (logp[t, k] - top < LOWEST or a[k] < VANISHED)
             if marked[k] and a[k] > 1e-12:
@@ -196,7 +200,7 @@ def doubtful(logp, point, fresh, a, marked):
 
 @inner
 def log_sum(x):
-    """log sum exp."""
+    """log sum exp of a vector."""
     top = np.max(x)
     if top == -np.inf:
         return top
@@ -208,9 +212,9 @@ def log_sum(x):
 
 @kernel
 def log_forward(logp, log_transition, log_start, fresh, before, filtered, predictive):
-    """The filter in logarithms, nothing cut off: filtered (n, K), predictive (n,); ``before`` (K,) carries over.
+    """Filter in log space, with nothing cut off: filtered (n, K), predictive (n,); ``before`` (K,) carries over.
 
-    The largest entry of each row of ``logp`` is 0, against rounding.
+    The largest entry of each row of ``logp`` is 0, to limit rounding errors.
     """
     n, K = logp.shape
     part = np.empty(K)
@@ -230,9 +234,9 @@ def log_forward(logp, log_transition, log_start, fresh, before, filtered, predic
 
 @kernel
 def log_backward(logp, log_transition, fresh, filtered, predictive, before, message, pairs):
-    """Back through rows in logarithms: ``filtered`` becomes the smoothed probabilities, ``pairs`` (K, K) grows.
+    """Smooth in log space: ``filtered`` becomes the smoothed probabilities, and ``pairs`` (K, K) is added to.
 
-    ``before`` (K,): the log filter just before these rows; ``message`` (K,) carries over, from the rows after these.
+    ``before`` (K,): the log filter just before these rows; ``message`` (K,) carries over from the rows after them.
     """
     n, K = logp.shape
     weight, part = np.empty(K), np.empty(K)
@@ -252,7 +256,9 @@ def log_backward(logp, log_transition, fresh, filtered, predictive, before, mess
 # ---------------------------------------------------------------- Viterbi
 @kernel
 def viterbi(logp, log_transition, log_start, fresh, best, back):
-    """One stretch of the forward half: ``best`` (K,) carries the log probability of the best path to each state.
+    """Forward half of Viterbi over a range of rows.
+
+    ``best`` (K,) carries the log probability of the best path to each state from one range to the next.
 
     ``fresh`` (n,) marks the rows where a sequence begins; there ``back`` holds the best last state of the sequence
     before.  Elsewhere back[t, k] (n, K) is the state before k on the best path to it.
@@ -287,7 +293,7 @@ def viterbi(logp, log_transition, log_start, fresh, best, back):
 
 @kernel
 def trace(back, last, path):
-    """The best path (T,) that ends in state ``last``."""
+    """Trace the best path (T,) back from state ``last``."""
     state = last
     for t in range(len(path) - 1, -1, -1):
         path[t] = state
@@ -297,7 +303,7 @@ def trace(back, last, path):
 # ---------------------------------------------------------------- simulation
 @kernel
 def draw_path(uniform, cumulative, cumulative_start, fresh, state, path):
-    """A path of states (n,) from uniform numbers (n,) and cumulative rows (K, K); returns the last state."""
+    """Draw a path of states (n,) from uniform numbers (n,) and cumulative rows (K, K); return the last state."""
     K = cumulative.shape[0]
     for t in range(len(path)):
         u = uniform[t]
@@ -314,12 +320,12 @@ def draw_path(uniform, cumulative, cumulative_start, fresh, state, path):
 
 
 @kernel
-def draw_path_back(filtered, transition, uniform, fresh, path):
-    r"""A path of states (T,) given the whole series, backwards from filtered probabilities (T, K).
+def draw_path_backward(filtered, transition, uniform, fresh, path):
+    r"""Draw a path of states (T,) given the whole series, backwards from filtered probabilities (T, K).
 
     :math:`p(x_t = k \mid x_{t+1}, y) \propto filtered_{tk} P_{k x_{t+1}}`; the last state of a sequence follows its
     filtered probabilities.  ``uniform`` (T,) are uniform numbers, ``fresh`` (T,) marks where sequences begin.  Returns
-    the step at which no state was possible (such masses had vanished), or -1.
+    the step at which no state was possible (their masses had underflowed), or -1.
     """
     T, K = filtered.shape
     cumulative = np.empty(K)

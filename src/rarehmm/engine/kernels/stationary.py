@@ -1,7 +1,7 @@
-"""The stationary distribution of a transition matrix and the slope of its logarithm, by elimination of states.
+"""Stationary distribution of a transition matrix and the derivative of its logarithm, by elimination of states.
 
-States are eliminated one after the other without a subtraction (Grassmann, Taksar and Heyman 1985), so that every entry
-has full relative accuracy, however rare its state.  ``model.stationary`` has the formulas.
+States are eliminated one by one without any subtraction (Grassmann, Taksar and Heyman 1985), so that every entry has
+full relative accuracy, however rare its state.  ``model.stationary`` has the formulas.
 """
 
 from rarehmm.engine.dispatch import inner, kernel
@@ -9,7 +9,7 @@ from rarehmm.engine.dispatch import inner, kernel
 
 @inner
 def eliminate(transition, left, distribution):
-    """The stationary distribution (K,) of a positive matrix; ``left`` (K, K) keeps the elimination."""
+    """Stationary distribution (K,) of a positive matrix; ``left`` (K, K) keeps the elimination."""
     K = len(distribution)
     for j in range(K):
         for k in range(K):
@@ -34,7 +34,7 @@ def eliminate(transition, left, distribution):
 
 @inner
 def start_slope(transition, left, distribution, first, u, out):
-    """Slope (K, K) in the logits of the rows of sum_k first[k] log distribution[k], after ``eliminate``.
+    """Derivative (K, K) of sum_k first[k] log distribution[k] in the logits of the rows, after ``eliminate``.
 
     ``u`` (2, K) is workspace.
     """

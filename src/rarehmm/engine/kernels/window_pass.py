@@ -1,26 +1,27 @@
-"""Each window on its own: lanes are windows, read with their buffers, the sums of every window kept apart."""
+"""Expectations of each window by itself: each lane is a window, read with its buffers."""
 
 from rarehmm.engine.dispatch import kernel
-from rarehmm.engine.kernels.full_pass import fill, get
+from rarehmm.engine.kernels.full_pass import gather_blocks, load_messages
 from rarehmm.engine.kernels.messages import backward, forward, smooth
 from rarehmm.engine.lanes import LANES, splat, store
 
 
 @kernel
 def window_pass(family, point, left, right, buffer, length, y, layout, g, sums, scores, pairs, counts, first, parts):
-    """Expected scores (n, K, P), transitions (n, K, K), counts and first states (n, K), statistics (n, K, Q) of the n
-    windows of a chunk.
+    """Expectations of each of the n windows of a chunk.
 
-    Messages start from ``left`` (n, K) at the left end of the buffer and from ``right`` (n, K) at the right end.
+    Expected scores (n, K, P), transitions ``pairs`` (n, K, K), ``counts`` and ``first`` states (n, K), and statistics
+    ``parts`` (n, K, Q).  Messages start from ``left`` (n, K) at the left end of the buffer and from ``right`` (n, K) at
+    the right end.
     """
     K, P = scores.shape[1:]
     Q = parts.shape[2]
     last = buffer + length
     n = last + buffer
     for low in range(0, len(layout.first), LANES):
-        shortest = fill(y, layout, low, buffer, n, g)
-        get(left, low, g.a, 0)
-        get(right, low, g.b, 0)
+        shortest = gather_blocks(y, layout, low, buffer, n, g)
+        load_messages(left, low, g.a, 0)
+        load_messages(right, low, g.b, 0)
         for k in range(K):
             store(sums.counts, (k,), splat(0.0))
             store(sums.first, (k,), splat(0.0))

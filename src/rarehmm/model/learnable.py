@@ -1,0 +1,58 @@
+"""Whether a model can be learnt from a series: enough observations, not all equal, on a scale without overflow."""
+
+import math
+
+import numpy as np
+
+from rarehmm.data.series import Series
+from rarehmm.data.summaries import Summary
+from rarehmm.engine.contracts.family import Family, check_family, domains
+
+WIDEST = 1e60  # largest standard deviation accepted: its square is far from overflowing
+DIGITS = 1e-11  # smallest one relative to the largest value: derivatives come from differences of 1e-4 of it
+
+
+def check_learnable(family: Family, n_states: int, series: Series) -> None:
+    """Raise unless ``n_states`` states can be learnt from the series.
+
+    It must have at least as many observations as states, and they must not all be equal.
+    """
+    check_family(family)
+    if not isinstance(n_states, int | np.integer) or n_states < 1:
+        raise ValueError(f"n_states is {n_states!r}; it must be a positive integer.")
+    series.check(domains(family), type(family).__name__)
+    observed = len(series) - series.n_missing
+    if observed < n_states:
+        raise ValueError(
+            f"y has {observed} observations, fewer than the {n_states} states requested; use fewer states."
+        )
+    if all(s.low >= s.high for s in series.summaries):
+        value = ", ".join(f"{s.low:g}" for s in series.summaries)
+        raise ValueError(
+            (f"all {observed} observed values of y are" if observed > 1 else "the only observed value of y is")
+            + f" {value}; a constant series has no regimes to find."
+        )
+    check_spreads(series)
+
+
+def check_spreads(series: Series) -> None:
+    """Raise if a column of the series is too small, too large or too narrow to compute with."""
+    for i, column in enumerate(series.summaries):
+        check_spread(column, "y" if series.n_columns == 1 else f"y[:, {i}]")
+
+
+def check_spread(column: Summary, name: str) -> None:
+    """Raise if the variation of a column overflows or underflows when squared, or is lost to rounding."""
+    spread, largest = math.sqrt(column.variance), max(abs(column.low), abs(column.high))
+    if column.low >= column.high:
+        return
+    if not 1 / WIDEST <= spread <= WIDEST:
+        raise ValueError(
+            f"{name} has a standard deviation of {spread:.3g}, with values from {column.low:.3g} to {column.high:.3g}; "
+            f"it must lie between {1 / WIDEST:g} and {WIDEST:g}. Rescale the series, or deal with its outliers."
+        )
+    if spread < DIGITS * largest:
+        raise ValueError(
+            f"{name} has a standard deviation of {spread:.3g} but values up to {largest:.3g}: its variation is lost to "
+            "rounding. Subtract its level first."
+        )
