@@ -268,6 +268,12 @@ ATTACKS = {
     "order_in_a_constant": Attack(A_B, B_A, {"head": PAIR, "density": "-(y - c[0]) * PAIR.a"}),
     "type_constant": Attack("float32", "float64", {"head": "KIND = numba.float32", "density": "-y * KIND(c[1])"}),
 }
+BY_DAY = {
+    "log_density", "score", "constant", "class_attribute", "order_of_settings", "closure", "module_in_a_closure",
+    "helper_by_module", "helper_of_a_helper", "scalar_function_on_lanes", "options_of_a_helper", "array",
+}  # fmt: skip
+if os.environ.get("HYPOTHESIS_PROFILE") != "nightly":
+    ATTACKS = {name: attack for name, attack in ATTACKS.items() if name in BY_DAY}
 EQUAL = {"score", "statistics", "class_attribute", "order_of_settings"}  # attacks after which the densities are equal
 HARMLESS = (  # edits outside of compiled functions
     ("import enum", "# a comment, and moved lines\n\n\ndef unrelated():\n    return 1.0\n\nimport enum"),

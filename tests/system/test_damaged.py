@@ -32,6 +32,8 @@ from rarehmm.samplers.sgld import Sgld
 from rarehmm.sampling.diagnostics import Check
 from rarehmm.search.regimes import Regime
 
+pytestmark = pytest.mark.plain
+
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 MANY = settings(max_examples=3000 if NIGHTLY else 100, deadline=None, suppress_health_check=list(HealthCheck))
 

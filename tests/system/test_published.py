@@ -103,6 +103,7 @@ def test_speed_and_accuracy():
     assert round(rh.log_likelihood(*speed()), 9) == -296.115107102
 
 
+@pytest.mark.jit
 def test_speed_and_accuracy_fitted():
     """The rounded parameters are those of the maximum, with a free law of first states."""
     model, rounded, series = speed()

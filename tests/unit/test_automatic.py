@@ -202,7 +202,8 @@ def test_a_family_of_two_columns_keeps_the_contract():
 
 
 @pytest.mark.jit
-def test_it_fits_as_the_one_by_hand_does():
+@pytest.mark.parametrize("method", ["map", pytest.param("auto", marks=pytest.mark.nightly)])
+def test_it_fits_as_the_one_by_hand_does(method):
     rng = np.random.default_rng(1)
     y = rng.normal(size=4000)
     y[1000:1020] += 7
@@ -211,7 +212,7 @@ def test_it_fits_as_the_one_by_hand_does():
     means = []
     for family in (hand, like(hand, gaussian)):
         model = rh.Model(family, 2, rh.default_priors(family, 2, series))
-        found = rh.infer(np.random.default_rng(2), model, series, wanted=500)
+        found = rh.infer(np.random.default_rng(2), model, series, wanted=500, method=method)
         means.append(found.mode.model.unpack(found.mode.theta).phi)
     np.testing.assert_allclose(means[0], means[1], rtol=1e-3, atol=1e-3)
 

@@ -50,6 +50,7 @@ def random_design(rng, rows, N):
     return Design(rng.dirichlet(np.ones(N), size=rows))
 
 
+@pytest.mark.jit
 @pytest.mark.parametrize("coordinates", COORDINATES)
 @pytest.mark.parametrize("start", [None, "given"])
 @pytest.mark.parametrize("family", [*FAMILIES, Pair()], ids=lambda f: type(f).__name__)

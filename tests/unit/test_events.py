@@ -7,6 +7,8 @@ import pytest
 from rarehmm import Series
 from rarehmm.posterior.events import Events, event_table
 
+pytestmark = pytest.mark.plain
+
 
 def found(probability, lengths=None, **settings):
     p = np.array(probability, dtype=float)[:, None]

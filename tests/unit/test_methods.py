@@ -121,6 +121,7 @@ def test_variational_inference_in_a_few_steps(two, mode, monkeypatch):
     assert 0.3 < ratio.min() < ratio.max() < 3
 
 
+@pytest.mark.jit
 @pytest.mark.filterwarnings("ignore:Not to be trusted")
 @pytest.mark.parametrize("method", ["tass", "sgld"])
 def test_the_paper_s_samplers_go_on_until_there_is_enough(two, method, monkeypatch):
@@ -220,6 +221,7 @@ def test_what_windows_cannot_do_is_left_to_all_data(two, mode, what, monkeypatch
     is_near(found, mode, 0.2)
 
 
+@pytest.mark.jit
 def test_longer_series_are_left_to_importance_sampling(two, mode, monkeypatch):
     monkeypatch.setattr(points, "ROOM", 0)  # no series is short
     monkeypatch.setattr(inference, "NEARLY_GAUSSIAN", 1.1)
@@ -269,6 +271,7 @@ def test_rows_as_gamma_numbers_where_they_are_better(two, monkeypatch):
     assert found.checks[0].value == 0.6
 
 
+@pytest.mark.jit
 def test_importance_sampling_that_fails_is_not_believed(two, monkeypatch):
     monkeypatch.setattr(points, "ROOM", 0)
     monkeypatch.setattr(inference, "NEARLY_GAUSSIAN", 1.1)
@@ -363,6 +366,7 @@ def test_a_second_round_is_as_long_as_there_is_work_for(two, mode, monkeypatch):
     assert rounds[1][0] > rounds[0][0] == 100
 
 
+@pytest.mark.jit
 def test_gibbs_sampling_goes_on_until_there_is_enough(two, mode):
     given = []
     job = Job(np.random.default_rng(0), mode, two[1], 120.0, on_progress=lambda *said: given.append(said))

@@ -90,6 +90,7 @@ def test_what_follows_a_fit(fitted, tmp_path):
 
 
 @pytest.mark.jit
+@pytest.mark.nightly  # the contract of a family has draws given the states of a product
 def test_gibbs_sampling_agrees():
     family = rh.Product(rh.Gaussian(), rh.Poisson())
     model, truth, series, _ = simulated(family, 3000, y0_mean=[0, 2], y0_variance=[1, 2], y1_rate=[1, 6])
