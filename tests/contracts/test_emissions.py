@@ -58,14 +58,19 @@ WITH_KERNELS = {
 }  # fmt: skip
 
 
+WINDOWS = (Gaussian, StudentT, Poisson, Categorical, MultivariateGaussian)
+
+
 def when(family, check):
-    """Checks of kernels with the compiler, of a few families also without it; those of larger sizes at night."""
-    name = check.holds.__name__
-    if family in LARGE and (name in WITH_KERNELS or name == "density_integrates_to_one"):
+    """Kernels with the compiler, those of two families also without it; larger sizes and most windows at night."""
+    name, kind = check.holds.__name__, type(family)
+    if family in LARGE and name in WITH_KERNELS | {"density_integrates_to_one"}:
         return pytest.mark.nightly
     if name not in WITH_KERNELS:
         return pytest.mark.plain
-    return () if family in (Gaussian(), Poisson()) else pytest.mark.jit
+    if name == "windows_add_up" and not issubclass(kind, WINDOWS):
+        return pytest.mark.nightly
+    return () if kind in (Gaussian, Poisson) else pytest.mark.jit
 
 
 @pytest.mark.parametrize(

@@ -455,6 +455,7 @@ def test_classes_of_one_name_are_different_families(box):
     assert len({one.value for one in shown}) == 4
 
 
+@pytest.mark.nightly
 def test_helpers_of_one_name_in_the_cache_and_in_the_session(box):
     """Numba gives both the same symbol in machine code; as they call themselves they are not inlined."""
     head = "@numba.njit\ndef wave(z):\n    return wave(0.5 * z) + z if z > 0.1 else 0.5"
@@ -488,6 +489,7 @@ print(score(family, y[:16], tuple(point(family).c[0]))[0].sum())
 """
 
 
+@pytest.mark.nightly
 def test_a_constant_changed_in_a_session_does_not_reach_the_next(box):
     """The family is frozen by its first kernel; the second one compiles its score after the change."""
     (box.user / "mine.py").write_text(family("Mine").replace("2.0 * (y", "SHARP * (y") + "\nSHARP = 2.0\n")
@@ -508,6 +510,7 @@ def _(z):
 """
 
 
+@pytest.mark.nightly
 def test_an_edited_overload_of_a_helper_is_compiled_again(box):
     (box.user / "mine.py").write_text(family("Mine", head=OVERLOAD, density="-twice(y - c[0])"))
     (first,) = box.probe("import mine" + show("mine.Mine()"))
@@ -519,6 +522,7 @@ def test_an_edited_overload_of_a_helper_is_compiled_again(box):
     assert shown.value != first.value
 
 
+@pytest.mark.nightly
 def test_a_kernel_in_the_file_of_a_user_is_compiled_again(box):
     (box.user / "mine.py").write_text(family("Mine"))
     (box.user / "slopes.py").write_text("SHARP = 1.0\n" + SLOPES.replace("score(family", "SHARP * score(family"))
@@ -582,6 +586,7 @@ def test_files_of_two_families_swapped(box, before):
     assert box.probe(show("Gaussian()", "Poisson()")) == [before["Gaussian()"], before["Poisson()"]]
 
 
+@pytest.mark.nightly
 def test_files_of_two_versions_of_the_library_swapped(box, before):
     file = box.library / "engine" / "kernels" / "sequential.py"
     edit(file, "k)), 0.0))", "k)), 9.0))")
@@ -606,6 +611,7 @@ def test_nowhere_to_write_to(box, before):
     assert shown == before["Gaussian()"]
 
 
+@pytest.mark.nightly
 def test_a_cache_lost_after_import(box, before):
     lose = f"import pathlib, shutil\nshutil.rmtree({str(box.cache)!r})\npathlib.Path({str(box.cache)!r}).touch()"
     (shown,) = box.probe(lose + show("Gaussian()"), warning="a compiled kernel could not be saved")

@@ -35,7 +35,7 @@ from rarehmm.search.regimes import Regime
 pytestmark = pytest.mark.plain
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
-MANY = settings(max_examples=3000 if NIGHTLY else 100, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=3000 if NIGHTLY else 50, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def posterior(K=2, draws=30):
@@ -256,14 +256,14 @@ def test_posteriors_of_which_the_description_changed(tmp_path):
     path, good = tmp_path / "fit.nc", tmp_path / "good.nc"
     posterior().save(good)
     with h5py.File(good) as file:
-        given = json.loads(file["posterior"].attrs["rarehmm"])
+        content = json.loads(file["posterior"].attrs["rarehmm"])
 
     @MANY
-    @given(st.sampled_from(list(places(given))), ODD, st.booleans())
+    @given(st.sampled_from(list(places(content))), ODD, st.booleans())
     def change(place, value, remove):
         shutil.copy(good, path)
         with h5py.File(path, "r+") as file:
-            file["posterior"].attrs["rarehmm"] = json.dumps(changed(given, place, value, remove))
+            file["posterior"].attrs["rarehmm"] = json.dumps(changed(content, place, value, remove))
         refused_or(path, rh.Posterior.load, check_posterior)
 
     change()
@@ -334,12 +334,12 @@ def test_checkpoints_of_which_the_content_changed(tmp_path):
 
 def test_regimes_and_streams_of_which_the_content_changed(tmp_path):
     folder = written_run(tmp_path / "run")
-    given = json.loads((folder / "regimes.json").read_text())
+    content = json.loads((folder / "regimes.json").read_text())
 
     @MANY
-    @given(st.sampled_from(list(places(given))), ODD, st.booleans())
+    @given(st.sampled_from(list(places(content))), ODD, st.booleans())
     def change(place, value, remove):
-        (folder / "regimes.json").write_text(json.dumps(changed(given, place, value, remove)))
+        (folder / "regimes.json").write_text(json.dumps(changed(content, place, value, remove)))
         refused_or(folder / "regimes.json", lambda path: runs.load(path.parent), check_run)
 
     stream = Stream(np.array([[0.25, 0.75]]), 3).to_dict()

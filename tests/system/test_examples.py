@@ -9,7 +9,7 @@ import pytest
 EXAMPLES = sorted((pathlib.Path(__file__).parents[2] / "examples").glob("*.py"))
 
 
-AT_NIGHT = {"own_family", "network_counts"}  # their kernels take longest; pages on the same are run by test_readme.py
+AT_NIGHT = {"own_family", "network_counts", "the_paper"}  # those that take longest
 
 
 def when(path):

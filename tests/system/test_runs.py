@@ -145,6 +145,7 @@ def test_bad_files_are_named_in_one_line(tmp_path, name, content, message):
     assert name == "constant.csv" or not (tmp_path / "run").exists()
 
 
+@pytest.mark.nightly
 def test_a_wrong_column_lists_those_there_are(finished, tmp_path):
     done = run("fit", finished / "flux.csv", "--column", "flus", "--out", tmp_path / "r", code=1)
     one_line(done, "no column 'flus'; it has time, flux, other. Did you mean 'flux'?")
@@ -165,6 +166,7 @@ def test_a_full_disk_leaves_nothing_half_written(finished, tmp_path):
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["log.txt", "settings.yaml"]
 
 
+@pytest.mark.nightly
 def test_an_interrupted_run_is_taken_up_again(tmp_path):
     table(60_000).to_csv(tmp_path / "flux.csv", index=False)
     options = ["--column", "flux", "--log", "--states", "3", "--method", "gibbs", "--draws", "300", "--quiet"]

@@ -138,7 +138,7 @@ def test_functions_and_their_slopes(name, where):
 
 
 @pytest.mark.jit
-@pytest.mark.parametrize("where", ["state", "row"])
+@pytest.mark.parametrize("where", [pytest.param("state", marks=pytest.mark.nightly), "row"])
 def test_they_are_the_same_in_kernels(where):
     """All at once, which takes one compilation."""
     family = scale_of(lambda x: sum(f(x) for f in UNARY.values()), where)
@@ -228,6 +228,7 @@ print(sum(len(k.overloads) and k.stats.cache_misses.total() for k in rh.engine.d
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.jit
 def test_its_kernels_are_kept_on_disk(tmp_path):
     """Another process makes the same source of it, and has nothing to compile."""

@@ -150,6 +150,7 @@ def work(monkeypatch, model, series):
     return find_states(model, series), sum(total)
 
 
+@pytest.mark.nightly
 @pytest.mark.jit
 def test_many_states_take_no_more_than_a_hundred_passes_over_a_million(monkeypatch):
     K, T = 8, 1_200_000

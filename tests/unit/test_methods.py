@@ -187,6 +187,7 @@ def test_a_gaussian_without_a_density_is_worth_nothing(two, mode):
 
 
 # ---------------------------------------------------------------- the turns of the rule
+@pytest.mark.jit
 def test_nearly_gaussian_posteriors_are_left_to_chains():
     series = rh.Series(np.random.default_rng(0).normal(size=60))
     model = model_of(rh.Gaussian(), 1)
@@ -234,6 +235,7 @@ def test_longer_series_are_left_to_importance_sampling(two, mode, monkeypatch):
     is_near(found, mode)
 
 
+@pytest.mark.jit
 def test_importance_sampling_without_a_point_that_counts(two, mode, monkeypatch):
     """None has a density: asked for, it is refused; by the rule, and among several modes, others take its place."""
 
@@ -253,6 +255,7 @@ def test_importance_sampling_without_a_point_that_counts(two, mode, monkeypatch)
     assert inference.by_weights(job) == (job, inference.WORK)
 
 
+@pytest.mark.jit
 def test_rows_as_gamma_numbers_where_they_are_better(two, monkeypatch):
     monkeypatch.setattr(points, "ROOM", 0)
     monkeypatch.setattr(inference, "NEARLY_GAUSSIAN", 1.1)
@@ -307,6 +310,7 @@ def with_another_mode(monkeypatch, model, series, low, high):
     return first
 
 
+@pytest.mark.jit
 @pytest.mark.parametrize("short", [True, False])
 @pytest.mark.filterwarnings("ignore:Not to be trusted")
 def test_modes_of_the_same_height_are_stacked(short, monkeypatch):
@@ -377,6 +381,7 @@ def test_gibbs_sampling_goes_on_until_there_is_enough(two, mode):
     assert agree.name == "R-hat"
 
 
+@pytest.mark.jit
 def test_hamiltonian_monte_carlo_has_the_moments_of_the_posterior():
     """One rate, Gamma(2, .1) before and Gamma(2 + sum, .1 + n) after: its logarithm is nearly Gaussian."""
     y = np.array([3.0, 5, 4, 6, 2, 7])

@@ -39,10 +39,11 @@ def table(T=3000):
     return pd.DataFrame(series.read(0, T), columns=["speed", "choice"]), states
 
 
-@pytest.fixture(scope="module")
-def fitted():
+@pytest.fixture(scope="module", params=["laplace", pytest.param("auto", marks=pytest.mark.nightly)])
+def fitted(request):
     X, states = table()
-    hmm = rh.RareHMM(2, emission=["gaussian", "categorical"], n_draws=200, verbose=0, rare_share=0.2).fit(X)
+    settings = {"method": request.param, "n_draws": 200, "rare_share": 0.2, "verbose": 0}
+    hmm = rh.RareHMM(2, emission=["gaussian", "categorical"], **settings).fit(X)
     return X, states, hmm
 
 
@@ -97,6 +98,7 @@ def test_gibbs_sampling_agrees():
     assert np.abs(off_gibbs(model, truth, series)).max() < 4.5
 
 
+@pytest.mark.nightly
 @pytest.mark.jit
 def test_the_command_line_takes_a_family_for_each_column(tmp_path):
     table()[0].to_csv(tmp_path / "speed.csv", index=False)

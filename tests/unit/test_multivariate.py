@@ -155,6 +155,7 @@ def test_a_column_that_never_changes_says_nothing_and_does_no_harm(value):
         rh.RareHMM(2, verbose=0).fit(np.tile([2.0, 3.0], (50, 1)))
 
 
+@pytest.mark.nightly
 @pytest.mark.jit
 def test_many_columns_of_few_dimensions_do_not_break_it():
     """Eight columns that are three, but for a thousandth of noise; priors by the noise of each column hid the state."""
@@ -175,6 +176,7 @@ def test_each_column_is_summarised_by_what_is_there_of_it():
     assert series.n_missing == 1
 
 
+@pytest.mark.plain
 @both
 def test_what_is_expected_of_missing_columns_is_what_draws_of_them_average_to(diagonal):
     model, truth, series, _, _ = setting(diagonal, D=3)
@@ -188,6 +190,7 @@ def test_what_is_expected_of_missing_columns_is_what_draws_of_them_average_to(di
     assert np.ptp(sums, axis=0).min() > 1e-3
 
 
+@pytest.mark.jit
 @both
 def test_the_gradient_is_the_slope_and_all_kernels_agree_on_it(diagonal):
     model, truth, series, _, _ = setting(diagonal, D=3, T=90)

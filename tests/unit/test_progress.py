@@ -17,6 +17,7 @@ def series():
     return y
 
 
+@pytest.mark.jit
 def test_every_stage_is_told():
     given = []
     data = rh.Series(series())
