@@ -51,7 +51,7 @@ def test_the_folder_is_the_registry():
     assert {"gaussian", "student_t", "poisson"} <= set(families())
 
 
-LARGE = [Product(StudentT(4.0), MultivariateGaussian(2)), MultivariateGaussian(3), Categorical(5), GaussianMixture(3)]
+LARGE = [*SIZES[1:], *PRODUCTS[1:]]
 WITH_KERNELS = {
     "kernels_are_numpy", "windows_add_up", "m_steps_climb_to_the_mode", "m_steps_keep_known_values",
     "conditional_draws_the_posterior",
