@@ -23,7 +23,7 @@ $(VENV)/bench: $(VENV)/ready
 demo: $(VENV)/ready  ## simulate a series with a rare regime, find it, draw a picture
 	$(BIN)/rarehmm demo
 
-test:  ## lint, types and the tests; at most eight minutes on two cores, set-up included
+test:  ## linter, types and tests; at most eight minutes on two cores, set-up included
 	@started=$$(date +%s) && \
 	$(MAKE) --no-print-directory lint unit && \
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target types cluster && \

@@ -1,7 +1,7 @@
 """How Hypothesis draws, and how often garbage is collected.
 
-Hypothesis draws the same cases each time in tests, others each night (HYPOTHESIS_PROFILE=nightly).  The compiler makes
-many objects and few cycles: a collection after every 100,000 new ones instead of 700 saves a tenth of its time.
+Hypothesis draws the same cases in every run, and new ones with HYPOTHESIS_PROFILE=nightly.  The compiler creates many
+objects and few cycles: collecting after every 100,000 of them instead of 700 saves a seventh of its time.
 """
 
 import gc
