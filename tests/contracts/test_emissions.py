@@ -70,6 +70,8 @@ def when(family, check):
         return pytest.mark.plain
     if name == "windows_add_up" and not issubclass(kind, WINDOWS):
         return pytest.mark.nightly
+    if name == "conditional_draws_the_posterior" and not issubclass(kind, MultivariateGaussian):
+        return ()
     return () if kind in (Gaussian, Poisson) else pytest.mark.jit
 
 

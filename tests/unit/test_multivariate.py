@@ -75,7 +75,7 @@ def test_em_rises_and_settles_where_the_gradient_vanishes(diagonal):
     assert np.abs(slope).max() < 1e-3
 
 
-@pytest.mark.jit
+@pytest.mark.plain
 @both
 def test_draws_given_the_states_keep_the_prior(diagonal):
     """Parameters from the prior, data from these, one draw of the parameters given the data: the prior again."""
