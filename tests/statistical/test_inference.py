@@ -316,6 +316,7 @@ def test_the_laplace_approximation_and_the_mode_when_asked():
 
 
 @pytest.mark.jit
+@pytest.mark.nightly  # tests/statistical/test_variational.py has the moments
 def test_variational_inference_when_asked_is_that_of_the_exact_posterior():
     model, series = simulated(8.0, 20_000)
     found = infer(np.random.default_rng(1), model, series, method="vi")
@@ -376,7 +377,7 @@ def exact():
 
 
 @pytest.mark.jit
-@pytest.mark.parametrize("method", ["gibbs", "langevin"])
+@pytest.mark.parametrize("method", ["gibbs", pytest.param("langevin", marks=pytest.mark.nightly)])
 def test_exact_methods_when_asked_agree_with_hmc(method, exact):
     model, series, gold = exact
     found = infer(np.random.default_rng(1), model, series, method=method, wanted=500)

@@ -129,7 +129,7 @@ def fitted(seed, emission, K, method):
     ("one", "other"),
     [
         ((1, "gaussian", 2, "auto"), (2, "gaussian", 2, "auto")),
-        ((1, "gaussian", 3, "laplace"), (2, "poisson", 2, "map")),
+        pytest.param((1, "gaussian", 3, "laplace"), (2, "poisson", 2, "map"), marks=pytest.mark.nightly),
         ((3, "gaussian", 2, "gibbs"), (3, "student_t", 3, "map")),
     ],
 )

@@ -144,7 +144,10 @@ def fitted(counts, m, free_start=False):
 
 
 @pytest.mark.jit
-@pytest.mark.parametrize(("m", "expected"), [(1, 391.9189), (2, 342.3183), (3, 329.4603), (4, 327.8316)])
+@pytest.mark.parametrize(
+    ("m", "expected"),
+    [(1, 391.9189), (2, 342.3183), (3, 329.4603), pytest.param(4, 327.8316, marks=pytest.mark.nightly)],
+)
 def test_earthquakes_fitted(m, expected):
     assert round(fitted(column("earthquakes_1900_2006.csv", "count")[0], m), 4) == expected
 

@@ -102,6 +102,7 @@ def one_line_after(done, message):
     assert message in done.stderr
 
 
+@pytest.mark.nightly
 def test_settings_from_a_file(finished, tmp_path):
     (tmp_path / "s.yaml").write_text(f"file: {finished / 'flux.csv'}\ncolumn: [flux]\nlog: true\nstates: 2\n")
     done = run("fit", "--settings", tmp_path / "s.yaml", "--method", "map", "--out", tmp_path / "r", "--json")
@@ -192,6 +193,7 @@ def test_an_interrupted_run_is_taken_up_again(tmp_path):
     one_line(run("resume", tmp_path / "run", code=1), "is finished")
 
 
+@pytest.mark.nightly
 def test_simulate(finished, tmp_path):
     run("simulate", finished / "run", "--size", "500", "--out", tmp_path / "y.csv")
     found = pd.read_csv(tmp_path / "y.csv")
