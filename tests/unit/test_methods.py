@@ -235,7 +235,6 @@ def test_longer_series_are_left_to_importance_sampling(two, mode, monkeypatch):
     is_near(found, mode)
 
 
-@pytest.mark.jit
 def test_importance_sampling_without_a_point_that_counts(two, mode, monkeypatch):
     """None has a density: asked for, it is refused; by the rule, and among several modes, others take its place."""
 
@@ -255,7 +254,6 @@ def test_importance_sampling_without_a_point_that_counts(two, mode, monkeypatch)
     assert inference.by_weights(job) == (job, inference.WORK)
 
 
-@pytest.mark.jit
 def test_rows_as_gamma_numbers_where_they_are_better(two, monkeypatch):
     monkeypatch.setattr(points, "ROOM", 0)
     monkeypatch.setattr(inference, "NEARLY_GAUSSIAN", 1.1)
@@ -310,7 +308,6 @@ def with_another_mode(monkeypatch, model, series, low, high):
     return first
 
 
-@pytest.mark.jit
 @pytest.mark.parametrize("short", [True, False])
 @pytest.mark.filterwarnings("ignore:Not to be trusted")
 def test_modes_of_the_same_height_are_stacked(short, monkeypatch):
