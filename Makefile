@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.cache/numba
 export RAREHMM_DATA ?= $(CURDIR)/../shared/data
 
-.PHONY: help demo test lint types unit nojit nightly packaged reproduce bench columns calibrate finding detection comparison automatic compile bench-long docs screenshots architecture clean
+.PHONY: help demo test lint types unit cluster nojit nightly packaged reproduce bench columns calibrate finding detection comparison automatic compile bench-long docs screenshots architecture clean
 
 help:  ## show these lines
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -23,7 +23,12 @@ $(VENV)/bench: $(VENV)/ready
 demo: $(VENV)/ready  ## simulate a series with a rare regime, fit it, write a report
 	$(BIN)/rarehmm demo
 
-test: lint types unit nojit  ## lint, types and every test
+test:  ## linter, types and tests; at most eight minutes on two cores, set-up included
+	@started=$$(date +%s) && \
+	$(MAKE) --no-print-directory lint unit && \
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target types cluster && \
+	$(MAKE) --no-print-directory nojit && \
+	echo "make test took $$(($$(date +%s) - started)) s"
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
@@ -32,15 +37,22 @@ lint: $(VENV)/ready
 types: $(VENV)/ready
 	$(BIN)/mypy
 
-unit: $(VENV)/ready
-	$(BIN)/pytest -n auto --dist loadfile -m "not cluster"
+TESTS := $(BIN)/pytest -n auto --dist worksteal
+
+unit: $(VENV)/ready  ## tests of what is compiled
+	$(TESTS) -m "not nightly and not cluster and (jit or not plain)"
+
+cluster: $(VENV)/ready  ## tests that start and kill processes
+	$(BIN)/pytest -m "cluster and not nightly"
+
+nojit: $(VENV)/ready  ## tests without the compiler, with line coverage of src
+	NUMBA_DISABLE_JIT=1 $(TESTS) -m "not nightly and not jit" --cov --cov-report=term-missing:skip-covered
+
+nightly: export HYPOTHESIS_PROFILE := nightly
+nightly: $(VENV)/ready  ## every test in every size, with and without the compiler, and 10,000 hostile cases (hours)
+	$(TESTS) -o faulthandler_timeout=14400 -m "not cluster"
 	$(BIN)/pytest -m cluster
-
-nojit: $(VENV)/ready  ## the same tests on small inputs without the compiler, with line coverage of src
-	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -n auto --dist loadfile -m "not jit" --cov --cov-report=term-missing:skip-covered
-
-nightly: $(VENV)/ready  ## hostile input, more than 10,000 cases of all families and methods, others each time (hours)
-	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -n auto -o faulthandler_timeout=14400 tests/system/test_hostile.py tests/system/test_damaged.py
+	NUMBA_DISABLE_JIT=1 $(TESTS) -o faulthandler_timeout=14400 -m "not jit"
 
 packaged:  ## the wheel in empty environments: newest dependencies, a middle numba, lowest dependencies (ten minutes)
 	$(PYTHON) tests/packaged.py

@@ -65,15 +65,33 @@ def test_the_folder_is_the_registry():
     assert {"gaussian", "student_t", "poisson"} <= set(families())
 
 
-def of_many_steps(family, check):
-    """EM of larger sizes of a family whose smaller ones go without the compiler."""
-    large = family in (Product(StudentT(4.0), MultivariateGaussian(2)), MultivariateGaussian(3), GaussianMixture(3))
-    return [pytest.mark.jit] if large and check.holds.__name__.startswith("m_steps") else []
+LARGE = [*SIZES[1:], *PRODUCTS[1:]]
+WITH_KERNELS = {
+    "kernels_are_numpy", "windows_add_up", "m_steps_climb_to_the_mode", "m_steps_keep_known_values",
+    "conditional_draws_the_posterior",
+}  # fmt: skip
+
+
+WINDOWS = (Gaussian, StudentT, Poisson, Categorical, MultivariateGaussian)
+
+
+def when(family, check):
+    """Kernels with the compiler, those of two families also without it; larger sizes and most windows at night."""
+    name, kind = check.holds.__name__, type(family)
+    if family in LARGE and name in WITH_KERNELS | {"density_integrates_to_one"}:
+        return pytest.mark.nightly
+    if name not in WITH_KERNELS:
+        return pytest.mark.plain
+    if name == "windows_add_up" and not issubclass(kind, WINDOWS):
+        return pytest.mark.nightly
+    if name == "conditional_draws_the_posterior" and not issubclass(kind, MultivariateGaussian):
+        return ()
+    return () if kind in (Gaussian, Poisson) else pytest.mark.jit
 
 
 @pytest.mark.parametrize(
     ("family", "check"),
-    [pytest.param(f, c, marks=of_many_steps(f, c)) for f in ALL for c in applicable(f)],
+    [pytest.param(f, c, marks=when(f, c)) for f in ALL for c in applicable(f)],
     ids=lambda v: v.holds.__name__ if hasattr(v, "holds") else type(v).__name__,
 )
 def test_a_family_keeps_its_promises(family, check):

@@ -10,13 +10,14 @@ FILE = pathlib.Path(__file__).parents[2] / "benchmarks" / "simulation_based.py"
 
 
 @pytest.mark.jit
-def test_intervals_cover_what_they_say_on_average_over_the_prior():
+@pytest.mark.parametrize("count", [6, pytest.param(12, marks=pytest.mark.nightly)])
+def test_intervals_cover_what_they_say_on_average_over_the_prior(count):
     spec = importlib.util.spec_from_file_location("simulation_based", FILE)
     small = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(small)
-    fits = [small.fit(seed) for seed in range(12)]
+    fits = [small.fit(seed) for seed in range(count)]
     good = [f for f in fits if all(c.passed for c in f[2].checks)]
-    assert len(good) >= 10
+    assert len(good) >= count * 5 // 6
 
     def outside(shrink):
         """Share of true values outside of central 90 % intervals, one number for each data set."""

@@ -15,6 +15,7 @@ from rarehmm.windows.windows import Windows
 CASE = Case(SINGLE_RARE, [-20.0, 0.0, 20.0], watched=[2], seed=0)
 
 
+@pytest.mark.nightly
 @pytest.mark.jit
 def test_targeted_windows_find_the_rare_state_and_uniform_ones_do_not():
     rng, model = np.random.default_rng(7), paper_model(3)

@@ -47,6 +47,7 @@ def test_evidence_and_moments_are_those_of_a_grid():
     assert abs(wrong.weights @ wrong.theta[:, 1] - mean) > 5 * np.sqrt(variance) / np.sqrt(wrong.effective)
 
 
+@pytest.mark.jit
 @pytest.mark.parametrize("kind", [Roots, GammaRows])
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: type(f).__name__)
 def test_roots_are_a_change_of_coordinates(family, kind):

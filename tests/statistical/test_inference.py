@@ -234,13 +234,14 @@ def test_stacked_modes_name_their_states_alike():
 
 
 @pytest.mark.jit
-def test_the_bridge_counts_one_naming_of_the_states_only():
+@pytest.mark.parametrize("count", [10_000, pytest.param(40_000, marks=pytest.mark.nightly)])
+def test_the_bridge_counts_one_naming_of_the_states_only(count):
     """Two states with the same emission: half of the evidence, which K = 1 gives, in each naming."""
     model = model_of(rh.Gaussian(), 2, start=np.array([0.5, 0.5]))
     series = rh.Series(np.random.default_rng(4).normal(size=8))
     draws = np.random.default_rng(5)
-    prior = np.column_stack([draws.normal(0, 10, (40_000, 2)), np.log(10 / draws.standard_gamma(3, (40_000, 2)))])
-    rows = draws.dirichlet([1.0, 1.0], (40_000, 2))
+    prior = np.column_stack([draws.normal(0, 10, (count, 2)), np.log(10 / draws.standard_gamma(3, (count, 2)))])
+    rows = draws.dirichlet([1.0, 1.0], (count, 2))
     ratios = np.log(np.stack([rows[:, 0, 1] / rows[:, 0, 0], rows[:, 1, 0] / rows[:, 1, 1]], axis=1))
     theta = np.concatenate([prior, ratios], axis=1)
     points = BatchedLogPosterior(model, series)
@@ -332,6 +333,7 @@ def test_the_laplace_approximation_and_the_mode_when_asked():
 
 
 @pytest.mark.jit
+@pytest.mark.nightly  # tests/statistical/test_variational.py has the moments
 def test_variational_inference_when_asked_is_that_of_the_exact_posterior():
     model, series = simulated(8.0, 20_000)
     found = infer(np.random.default_rng(1), model, series, method="vi")
@@ -361,12 +363,13 @@ def test_the_paper_s_samplers_are_there_and_flagged(method, monkeypatch):
 
 
 @pytest.mark.jit
-def test_known_values_leave_the_posterior_of_the_rest():
+@pytest.mark.parametrize("T", [3_000, pytest.param(10_000, marks=pytest.mark.nightly)])
+def test_known_values_leave_the_posterior_of_the_rest(T):
     """Chains, importance sampling and Gibbs sampling agree where a mean is known and transitions are forbidden."""
     shell = model_of(rh.Gaussian(), 3)
     P = [[0.97, 0.03, 0], [0, 0.8, 0.2], [0.4, 0, 0.6]]
     truth = shell.parameters(P, mean=[0, 4, 8], variance=[1, 1, 2])
-    series = rh.Series(rh.simulate(np.random.default_rng(3), shell, truth, 10_000)[0])
+    series = rh.Series(rh.simulate(np.random.default_rng(3), shell, truth, T)[0])
     ring = [[None, None, 0], [0, None, None], [None, 0, None]]
     fixed = {"mean": [0, None, None], "variance": [None, None, 2.0], "transition": ring}
     model = rh.Model(rh.Gaussian(), 3, rh.default_priors(rh.Gaussian(), 3, series), fixed=fixed)
@@ -383,12 +386,18 @@ def test_known_values_leave_the_posterior_of_the_rest():
         infer(np.random.default_rng(1), model, series, method="tass", start=truth)
 
 
-@pytest.mark.jit
-@pytest.mark.parametrize("method", ["gibbs", "langevin"])
-def test_exact_methods_when_asked_agree_with_hmc(method):
+@pytest.fixture(scope="module")
+def exact():
+    """A short series, and its posterior by Hamiltonian Monte Carlo."""
     model, series = simulated(8.0, 2000)
+    return model, series, infer(np.random.default_rng(2), model, series, method="hmc", wanted=2000)
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize("method", ["gibbs", pytest.param("langevin", marks=pytest.mark.nightly)])
+def test_exact_methods_when_asked_agree_with_hmc(method, exact):
+    model, series, gold = exact
     found = infer(np.random.default_rng(1), model, series, method=method, wanted=500)
     assert found.method == method
     assert all(c.passed for c in found.checks), found.verdict
-    gold = infer(np.random.default_rng(2), model, series, method="hmc", wanted=2000)
     assert off(found.theta.reshape(-1, model.size), gold.theta.reshape(-1, model.size)) < 4.5

@@ -68,6 +68,7 @@ def test_bad_settings_are_refused():
     assert Ascent(0.1, 5).noise_rows == 0
 
 
+@pytest.mark.jit
 def test_a_few_steps_lead_uphill_and_towards_the_curvature():
     """From two standard deviations away, in steps too few to arrive; the long run above is the one that must."""
     model, series, windows, mode, covariance = setting(60)

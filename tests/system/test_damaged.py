@@ -32,8 +32,10 @@ from rarehmm.samplers.sgld import Sgld
 from rarehmm.sampling.diagnostics import Check
 from rarehmm.search.regimes import Regime
 
+pytestmark = pytest.mark.plain
+
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
-MANY = settings(max_examples=3000 if NIGHTLY else 100, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=3000 if NIGHTLY else 50, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def posterior(K=2, draws=30):

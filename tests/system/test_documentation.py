@@ -86,6 +86,7 @@ def test_formulas_are_drawn(site):
     assert (site / "explanation/formulas.html").read_text(encoding="utf-8").count("<math") > 80
 
 
+@pytest.mark.nightly
 def test_a_page_without_a_place_is_noticed(tmp_path):
     """The same configuration with one page less in its navigation does not build."""
     text = (ROOT / "mkdocs.yml").read_text()

@@ -9,8 +9,15 @@ import pytest
 EXAMPLES = sorted((pathlib.Path(__file__).parents[2] / "examples").glob("*.py"))
 
 
+AT_NIGHT = {"how_many_states", "network_counts", "own_family", "the_paper"}  # those that take longest
+
+
+def when(path):
+    return pytest.mark.nightly if path.stem in AT_NIGHT else ()
+
+
 @pytest.mark.jit
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", [pytest.param(p, marks=when(p), id=p.stem) for p in EXAMPLES])
 def test_an_example_runs_and_its_assertions_hold(path, tmp_path):
     assert "\nassert " in path.read_text(), "an example ends in assertions"
     done = subprocess.run([sys.executable, path], cwd=tmp_path, capture_output=True, text=True, timeout=600)

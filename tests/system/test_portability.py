@@ -49,8 +49,8 @@ def process(*command, **more):
     return done.stdout
 
 
-def answers(path, *message, **more):
-    process(TESTS / "portable_answers.py", path, *message, **more)
+def answers(path, *parts, **more):
+    process(TESTS / "portable_answers.py", path, *parts, **more)
     with np.load(path) as file:
         return dict(file)
 
@@ -68,11 +68,17 @@ def check_same(found, ordinary):
         assert off < ROUNDING, f"{name} differ by {off:.1e}"
 
 
-@pytest.mark.parametrize(("unit", "message"), [("AVX2", ()), ("SSE2", ("all",))])
-def test_the_same_answers_with_narrower_vectors(ordinary, tmp_path, unit, message):
-    """Windows and chains take longest to compile: they are run where most differs."""
-    found = answers(tmp_path / "answers.npz", *message, **settings(unit))
-    assert ("moves of a chain" in found) == bool(message)
+at_night = pytest.mark.nightly
+
+
+@pytest.mark.parametrize(
+    ("unit", "parts"),
+    [("SSE2", ()), pytest.param("SSE2", ("all",), marks=at_night), pytest.param("AVX2", ("all",), marks=at_night)],
+)
+def test_the_same_answers_with_narrower_vectors(ordinary, tmp_path, unit, parts):
+    """Windows and chains take longest to compile: they are left to the night."""
+    found = answers(tmp_path / "answers.npz", *parts, **settings(unit))
+    assert ("moves of a chain" in found) == bool(parts)
     check_same(found, ordinary)
 
 

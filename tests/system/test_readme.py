@@ -104,8 +104,15 @@ def tutorial(tmp_path_factory):
     return made
 
 
+AT_NIGHT = {"explanation/states.md", "how-to/choose_k.md"}  # fits with several numbers of states
+
+
+def when(page):
+    return pytest.mark.nightly if name_of(page) in AT_NIGHT else ()
+
+
 @pytest.mark.jit
-@pytest.mark.parametrize("page", PROGRAMS, ids=name_of)
+@pytest.mark.parametrize("page", [pytest.param(p, marks=when(p), id=name_of(p)) for p in PROGRAMS])
 def test_a_page_does_what_it_says(page, capsys, tmp_path, monkeypatch, tutorial):
     monkeypatch.chdir(tmp_path)
     name = name_of(page)

@@ -13,7 +13,6 @@ from rarehmm.app import runs
 from rarehmm.app.report import report
 from rarehmm.app.report.report import POINTS, Overview, anchors
 from rarehmm.app.settings import Settings
-from rarehmm.engine.dispatch import JIT
 
 KEPT = pathlib.Path(__file__).parents[2] / ".cache" / "screenshots"  # outside git
 
@@ -23,14 +22,14 @@ def folder(tmp_path_factory):
     """A finished run on a series with gaps, times and events."""
     path = tmp_path_factory.mktemp("report")
     rng = np.random.default_rng(0)
-    T, method = (20_000, "auto") if JIT else (1_500, "map")
+    T = 20_000
     y = pd.DataFrame({"time": pd.date_range("2026-01-01", periods=T, freq="min", tz="UTC")})
     y["flux <b>"] = rng.normal(size=T)
     for begin in range(1_000, T, 1_900):
         y.loc[begin : begin + 24, "flux <b>"] += 7
     y.loc[500:700, "flux <b>"] = np.nan
     y.to_csv(path / "flux.csv", index=False)
-    settings = Settings(str(path / "flux.csv"), ["flux <b>"], "time", states=2, method=method, draws=300)
+    settings = Settings(str(path / "flux.csv"), ["flux <b>"], "time", states=2, draws=300)
     runs.create(path / "run", settings)
     assert runs.fit(path / "run", settings, runs.series_of(settings)).passed
     return path / "run"
@@ -149,6 +148,7 @@ def test_a_million_points_are_under_8_megabytes_and_fluid(chromium, tmp_path):
         assert browser.messages == []
 
 
+@pytest.mark.jit
 def test_names_are_text_and_nothing_is_fetched(folder):
     page = (folder / "report.html").read_text()
     assert "flux &lt;b&gt;" in page

@@ -17,8 +17,13 @@ def test_all_of_the_paper_is_there():
     assert set(EXPERIMENTS) == set(wanted.split())
 
 
+BY_DAY = {"single", "posterior", "gradients", "solar"}  # the others in small by tests/unit/test_paper.py
+
+
 @pytest.mark.jit
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize(
+    "name", [n if n in BY_DAY else pytest.param(n, marks=pytest.mark.nightly) for n in EXPERIMENTS]
+)
 def test_quick_form(name, tmp_path):
     needed = EXPERIMENTS[name].DATA
     if needed and not (DATA / needed).is_dir():

@@ -8,6 +8,8 @@ from architecture import imported, violation
 
 import rarehmm
 
+pytestmark = pytest.mark.plain
+
 SOURCE = pathlib.Path(rarehmm.__file__).parent
 
 MODULES = sorted(SOURCE.rglob("*.py"))

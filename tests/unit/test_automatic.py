@@ -138,7 +138,7 @@ def test_functions_and_their_slopes(name, where):
 
 
 @pytest.mark.jit
-@pytest.mark.parametrize("where", ["state", "row"])
+@pytest.mark.parametrize("where", [pytest.param("state", marks=pytest.mark.nightly), "row"])
 def test_they_are_the_same_in_kernels(where):
     """All at once, which takes one compilation."""
     family = scale_of(lambda x: sum(f(x) for f in UNARY.values()), where)
@@ -202,7 +202,8 @@ def test_a_family_of_two_columns_keeps_the_contract():
 
 
 @pytest.mark.jit
-def test_it_fits_as_the_one_by_hand_does():
+@pytest.mark.parametrize("method", ["map", pytest.param("auto", marks=pytest.mark.nightly)])
+def test_it_fits_as_the_one_by_hand_does(method):
     rng = np.random.default_rng(1)
     y = rng.normal(size=4000)
     y[1000:1020] += 7
@@ -211,7 +212,7 @@ def test_it_fits_as_the_one_by_hand_does():
     means = []
     for family in (hand, like(hand, gaussian)):
         model = rh.Model(family, 2, rh.default_priors(family, 2, series))
-        found = rh.infer(np.random.default_rng(2), model, series, wanted=500)
+        found = rh.infer(np.random.default_rng(2), model, series, wanted=500, method=method)
         means.append(found.mode.model.unpack(found.mode.theta).phi)
     np.testing.assert_allclose(means[0], means[1], rtol=1e-3, atol=1e-3)
 
@@ -227,6 +228,7 @@ print(sum(len(k.overloads) and k.stats.cache_misses.total() for k in rh.engine.d
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.jit
 def test_its_kernels_are_kept_on_disk(tmp_path):
     """Another process makes the same source of it, and has nothing to compile."""

@@ -11,6 +11,8 @@ from small_models import SINGLE, model_of
 import rarehmm as rh
 from rarehmm.search.initial import first_labels
 
+pytestmark = pytest.mark.plain
+
 GAUSSIAN = model_of(rh.Gaussian(), 2)
 HALF = [[0.5, 0.5], [0.5, 0.5]]
 

@@ -6,7 +6,6 @@ import re
 import runpy
 import shutil
 import warnings
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,13 +16,12 @@ import xarray as xr
 import yaml
 from typer.testing import CliRunner
 
-import rarehmm as rh
 from rarehmm.app import cli, runs
-from rarehmm.app.cli import kernels, running, watching
+from rarehmm.app.cli import kernels, watching
 from rarehmm.app.cli.app import run
-from rarehmm.app.settings import Settings
 from rarehmm.common.checks import InterruptedWarning
-from rarehmm.engine.dispatch import JIT
+
+pytestmark = pytest.mark.plain
 
 
 def invoke(*args):
@@ -32,11 +30,8 @@ def invoke(*args):
     return done.output
 
 
-def test_demo(tmp_path, monkeypatch):
-    if not JIT:  # the mode, of fewer observations
-        simulate = rh.simulate
-        monkeypatch.setattr(rh, "simulate", lambda rng, model, point, size: simulate(rng, model, point, size // 10))
-        monkeypatch.setattr(running, "Settings", partial(Settings, method="map"))
+@pytest.mark.jit
+def test_demo(tmp_path):
     out = invoke("demo", "--size", "10000", "--out", str(tmp_path))
     assert "States: mean and 90 % interval" in out
     assert "All checks passed." in out

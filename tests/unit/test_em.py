@@ -11,6 +11,7 @@ from rarehmm.exact import em
 names = {"ids": lambda f: type(f).__name__}
 
 
+@pytest.mark.jit
 @pytest.mark.parametrize("start", [False, True], ids=["stationary", "given start"])
 @pytest.mark.parametrize("family", FAMILIES, **names)
 def test_every_step_raises_the_log_posterior(family, start):
@@ -23,6 +24,7 @@ def test_every_step_raises_the_log_posterior(family, start):
     assert found.trace[-1] > found.trace[0] + 1
 
 
+@pytest.mark.jit
 @pytest.mark.parametrize("family", FAMILIES, **names)
 def test_it_settles_where_the_gradient_vanishes(family):
     rng = np.random.default_rng(1)

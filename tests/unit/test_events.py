@@ -8,6 +8,8 @@ from oracle import event_table
 from rarehmm import Series
 from rarehmm.posterior.events import Events
 
+pytestmark = pytest.mark.plain
+
 
 def found(probability, lengths=None, **settings):
     p = np.array(probability, dtype=float)[:, None]

@@ -49,6 +49,15 @@ CASES = {
     },
     "von_mises": {"cosine": [-2.0, 0.5], "sine": [0.5, 8.0]},
 }
+COMPILED = {"categorical", "gaussian", "student_t", "poisson"}
+
+
+def each_of(names):
+    """Families one by one: those that differ most with the compiler by day, all the others at night."""
+    night = pytest.mark.nightly
+    return pytest.mark.parametrize("name", [n if n in COMPILED else pytest.param(n, marks=night) for n in names])
+
+
 each = pytest.mark.parametrize("name", CASES)
 SIMPLE = {  # tested elsewhere, but for their draws
     "gaussian": {"mean": [0.0, 5.0], "variance": [1.0, 2.0]},
@@ -69,6 +78,7 @@ def simulated(name, T):
     return rh.Model(family, 2, rh.default_priors(family, 2, series)), truth, series, states
 
 
+@pytest.mark.plain
 @each
 def test_windows_with_a_buffer_of_everything_add_up_to_the_gradient(name):
     model, truth, series, _ = simulated(name, 150)
@@ -209,7 +219,7 @@ def test_a_mixture_starts_from_clusters_however_few_there_are(y):
 
 
 @pytest.mark.jit
-@each
+@each_of(CASES)
 def test_the_rare_state_is_found_and_named(name):
     _, _, series, states = simulated(name, 3000)
     y = series.read(0, len(series))[:, 0]
@@ -226,14 +236,14 @@ def test_the_rare_state_is_found_and_named(name):
 
 
 @pytest.mark.jit
-@pytest.mark.parametrize("name", [n for n in CASES if hasattr(families()[n], "conditional")])
+@each_of(n for n in CASES if hasattr(families()[n], "conditional"))
 def test_gibbs_sampling_agrees(name):
     model, truth, series, _ = simulated(name, 3000)
     assert np.abs(off_gibbs(model, truth, series)).max() < 4.5
 
 
 @pytest.mark.jit
-@pytest.mark.parametrize("name", CASES | SIMPLE)
+@each_of(CASES | SIMPLE)
 def test_windows_and_all_data_have_the_same_posterior(name):
     """Chains on windows, by scores, statistics and their controls, against Hamiltonian Monte Carlo on all data: means
     in standard errors, and standard deviations."""

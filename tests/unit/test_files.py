@@ -12,6 +12,8 @@ from rarehmm.data.files import open_files, read_file
 from rarehmm.data.sources.table import Source
 from rarehmm.data.transforms import detrended, logarithm
 
+pytestmark = pytest.mark.plain
+
 TIMES = pd.date_range("2026-01-01", periods=6, freq="h")
 Y = np.array([1.5, 2.0, np.nan, 4.0, 5.0, 6.25])
 

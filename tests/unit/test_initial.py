@@ -98,6 +98,7 @@ def test_distances_do_not_depend_on_the_origin():
         assert order.tolist() == [1, 0]
 
 
+@pytest.mark.jit
 @pytest.mark.parametrize("start", [[1.0, 0.0], [0.0, 1.0]])
 def test_states_are_named_by_the_start_that_is_given(start):
     y = np.random.default_rng(0).normal(size=500)
@@ -126,6 +127,7 @@ def test_a_sensor_that_is_stuck_is_found_whatever_the_units(scale):
     assert (path[states == 2] == k).mean() > 0.9
 
 
+@pytest.mark.jit
 def test_a_state_that_collapses_without_a_prior_ends_no_search():
     series = rh.Series(np.random.default_rng(0).normal(size=30))
     model = rh.Model(rh.Gaussian(), 4, rh.no_priors(rh.Gaussian()))
@@ -148,6 +150,7 @@ def work(monkeypatch, model, series):
     return find_states(model, series), sum(total)
 
 
+@pytest.mark.nightly
 @pytest.mark.jit
 def test_many_states_take_no_more_than_a_hundred_passes_over_a_million(monkeypatch):
     K, T = 8, 1_200_000

@@ -9,6 +9,8 @@ from small_models import Pair, model_of, paper_series
 import rarehmm as rh
 from rarehmm.search.labels import clusters, from_labels, kmeans_centres, kmeans_labels, segmental_labels
 
+pytestmark = pytest.mark.plain
+
 
 def sum_of_squares(y, cuts):
     return sum(((part - part.mean()) ** 2).sum() for part in np.split(np.sort(y), cuts))

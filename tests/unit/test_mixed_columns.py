@@ -39,10 +39,11 @@ def table(T=3000):
     return pd.DataFrame(series.read(0, T), columns=["speed", "choice"]), states
 
 
-@pytest.fixture(scope="module")
-def fitted():
+@pytest.fixture(scope="module", params=["hmc", pytest.param("auto", marks=pytest.mark.nightly)])
+def fitted(request):
     X, states = table()
-    hmm = rh.RareHMM(2, emission=["gaussian", "categorical"], n_draws=200, verbose=0, rare_share=0.2).fit(X)
+    settings = {"method": request.param, "n_draws": 200, "rare_share": 0.2, "verbose": 0}
+    hmm = rh.RareHMM(2, emission=["gaussian", "categorical"], **settings).fit(X)
     return X, states, hmm
 
 
@@ -90,12 +91,14 @@ def test_what_follows_a_fit(fitted, tmp_path):
 
 
 @pytest.mark.jit
+@pytest.mark.nightly  # the contract of a family has draws given the states of a product
 def test_gibbs_sampling_agrees():
     family = rh.Product(rh.Gaussian(), rh.Poisson())
     model, truth, series, _ = simulated(family, 3000, y0_mean=[0, 2], y0_variance=[1, 2], y1_rate=[1, 6])
     assert np.abs(off_gibbs(model, truth, series)).max() < 4.5
 
 
+@pytest.mark.nightly
 @pytest.mark.jit
 def test_the_command_line_takes_a_family_for_each_column(tmp_path):
     table()[0].to_csv(tmp_path / "speed.csv", index=False)

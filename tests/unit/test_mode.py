@@ -17,6 +17,7 @@ def setting(family, K=2, T=400, gap=4.0, seed=2):
     return model, parameters, rh.Series(series_of(rng, model, parameters, T, missing=0.05))
 
 
+@pytest.mark.jit
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: type(f).__name__)
 def test_the_mode_has_no_slope_and_its_hessian_is_the_curvature(family):
     model, parameters, series = setting(family)
@@ -49,6 +50,7 @@ def test_without_an_m_step_the_mode_is_found_by_gradients():
     assert np.abs(mode.factor.T @ rh.log_posterior(mode.model, mode.theta, series)[1]).max() < 0.05
 
 
+@pytest.mark.jit
 def test_names_of_states_are_those_of_the_mode():
     model, parameters, series = setting(rh.Gaussian(), K=3, gap=4.0)
     mode = find_mode(model, series, parameters)

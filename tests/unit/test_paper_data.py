@@ -11,6 +11,8 @@ from small_models import DATA
 from rarehmm.data.transforms import baseline
 from rarehmm.paper import eeg, goes
 
+pytestmark = pytest.mark.plain
+
 NAN = np.nan
 HEADER = """:title = "GOES X-ray Sensor"
 :satellite_id = "GOES-15"

@@ -15,6 +15,8 @@ from rarehmm.sampling.diagnostics import Check
 from rarehmm.search.selection import Candidate, Selection
 from rarehmm.windows.windows import Windows
 
+pytestmark = pytest.mark.plain
+
 
 def some_posterior():
     rng = np.random.default_rng(0)

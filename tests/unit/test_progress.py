@@ -3,6 +3,7 @@
 import io
 
 import numpy as np
+import pytest
 from rich.console import Console
 
 import rarehmm as rh
@@ -16,6 +17,7 @@ def series():
     return y
 
 
+@pytest.mark.jit
 def test_every_stage_is_told():
     given = []
     data = rh.Series(series())
@@ -47,6 +49,7 @@ def test_a_line_on_a_terminal_and_nothing_elsewhere():
         assert on_progress is silent
 
 
+@pytest.mark.jit
 def test_fit_is_silent_off_a_terminal(capfd):
     rh.RareHMM(2, method="map").fit(series())
     assert capfd.readouterr() == ("", "")

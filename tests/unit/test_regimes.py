@@ -140,7 +140,7 @@ def two_bursts(seed):
 
 @pytest.mark.jit
 @pytest.mark.parametrize("K", [2, 3, 4, 5])
-@pytest.mark.parametrize("seed", [0, 1, 3])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.nightly) for s in (1, 3))])
 def test_states_too_many_do_not_hide_the_regime(K, seed):
     """Whether they split the common states or the rare one, the events are those of the regime."""
     y = two_bursts(seed)

@@ -41,6 +41,7 @@ def test_heavy_tails_need_no_second_state_where_the_family_has_them():
     assert rh.select_n_components(y, [1, 2], family=rh.StudentT(4.0)).best == 1
 
 
+@pytest.mark.jit
 def test_what_is_left_out_is_predicted_by_a_fit_that_has_not_seen_it():
     model, truth, y = rare_series(T=400)
     y[17] = np.nan
@@ -68,6 +69,7 @@ def test_an_event_seen_once_is_left_to_bic():
     assert "cross-validation is inconclusive (the gain comes from one or two blocks); BIC favours" in found.describe()
 
 
+@pytest.mark.jit
 def test_numbers_that_cannot_be_fitted_are_left_out():
     z = np.zeros(400 if JIT else 100)
     z[len(z) // 2 :][:10] = 1
@@ -78,6 +80,7 @@ def test_numbers_that_cannot_be_fitted_are_left_out():
         found.of(7)
 
 
+@pytest.mark.jit
 def test_several_columns_are_gaussian_by_default():
     y = np.random.default_rng(0).normal(size=(200, 2))
     assert rh.select_n_components(y, 1).of(1).parameters.phi.shape == (1, 5)

@@ -8,6 +8,8 @@ import pytest
 
 from rarehmm import Series
 
+pytestmark = pytest.mark.plain
+
 
 def test_arrays_of_one_and_of_several_columns():
     assert repr(Series([1, 2, 3])) == "Series(3 observations)"

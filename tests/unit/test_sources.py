@@ -27,6 +27,8 @@ from rarehmm.data.sources.combined import Joined, Times
 from rarehmm.data.sources.mapped import Mapped
 from rarehmm.data.transforms import Logarithm
 
+pytestmark = pytest.mark.plain
+
 N, UNIT = 1000, 64
 TIMES = pd.date_range("2026-01-01", periods=N, freq="min")
 RNG = np.random.default_rng(0)

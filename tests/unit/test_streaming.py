@@ -69,6 +69,7 @@ CASES = {
 }
 
 
+@pytest.mark.jit
 @pytest.mark.parametrize("causal", [False, True], ids=["smoothed", "filtered"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_stretches_say_what_the_whole_says(short, case, causal):

@@ -15,6 +15,8 @@ from rarehmm.data.sources.table import Source
 from rarehmm.data.workers import Item, group_into_spans, on_workers, pieces_of, share, submit
 from rarehmm.exact.passes import log_posterior
 
+pytestmark = pytest.mark.plain
+
 T = 600
 Y = np.random.default_rng(0).normal(size=T)
 

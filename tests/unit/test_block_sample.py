@@ -52,6 +52,7 @@ def apart(one, other):
     return max(np.abs(a - b).max() / (1 + np.abs(b).max()) for a, b in pairs)
 
 
+@pytest.mark.jit
 @pytest.mark.parametrize("size", [50, 250])
 @pytest.mark.parametrize("start", [None, "given"])
 @pytest.mark.parametrize("family", [*FAMILIES, Pair()], ids=lambda f: type(f).__name__)
@@ -71,6 +72,7 @@ def test_all_blocks_are_the_whole_series(family, start, size):
     )
 
 
+@pytest.mark.jit
 def test_weighted_sums_are_right_on_average():
     """Over many draws, counting standard errors; and the weights matter."""
     model, series, theta = setting(rh.Gaussian())

@@ -126,6 +126,7 @@ def test_chain_moves_what_is_free_and_nothing_else():
         np.testing.assert_allclose(draws[t], here, rtol=1e-9)
 
 
+@pytest.mark.jit
 @pytest.mark.parametrize("family", [*FAMILIES, rh.NegativeBinomial(3.0)])
 @pytest.mark.parametrize("start", [None, "given"])
 def test_em_climbs_to_the_mode_of_the_rest(family, start):
@@ -145,6 +146,7 @@ def test_em_climbs_to_the_mode_of_the_rest(family, start):
     assert np.abs(slope).max() < 1e-3
 
 
+@pytest.mark.jit
 def test_m_step_of_several_columns_given_known_means():
     """The expected complete-data log posterior of the rest, maximised numerically; one coordinate group at a time."""
     rng = np.random.default_rng(0)
@@ -176,6 +178,7 @@ def test_gibbs_keeps_what_is_known():
 
 
 # ---------------------------------------------------------------- places and names
+@pytest.mark.jit
 def test_states_are_found_and_put_in_their_places():
     rng = np.random.default_rng(0)
     shell = model_of(rh.Gaussian(), 3)
@@ -194,6 +197,7 @@ def test_states_are_found_and_put_in_their_places():
         np.testing.assert_allclose(found.mean.phi[:, 0], means, atol=0.2)
 
 
+@pytest.mark.jit
 def test_names_change_only_among_states_that_are_alike():
     model = rh.Model(rh.Gaussian(), 4, model_of(rh.Gaussian(), 2).priors, fixed={"mean": [None, 3.0, None, None]})
     assert [g.tolist() for g in model.exchangeable_groups] == [[0, 2, 3], [1]]
@@ -216,6 +220,7 @@ def test_names_change_only_among_states_that_are_alike():
     np.testing.assert_allclose(relabel_states(mode, other)[0], mode.theta, atol=1e-9)
 
 
+@pytest.mark.jit
 def test_find_states_gives_known_values():
     rng = np.random.default_rng(0)
     y = np.concatenate([rng.normal(size=900), rng.normal(7, 1, 100)])
@@ -227,6 +232,7 @@ def test_find_states_gives_known_values():
 
 
 # ---------------------------------------------------------------- the face
+@pytest.mark.jit
 def test_estimator_with_fixed_values(tmp_path):
     rng = np.random.default_rng(0)
     T, first, second, more = (

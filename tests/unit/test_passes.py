@@ -170,6 +170,7 @@ def test_lanes_and_sequential_agree_with_the_oracle(gap, sequential):
     assert_close_to_oracle(model, parameters, y, sequential=sequential)
 
 
+@pytest.mark.jit
 def test_a_long_gap_is_bridged():
     """No halo is long enough inside a gap: the messages have to be carried through it."""
     model, _, y = overlap(3.0, 4200)
@@ -179,12 +180,14 @@ def test_a_long_gap_is_bridged():
     assert_close_to_oracle(model, sticky, y)
 
 
+@pytest.mark.jit
 def test_states_that_never_mix_are_exact_too():
     model, _, y = overlap(2.0, 1500)
     frozen = model.parameters(np.eye(3) * (1 - 3e-9) + 1e-9, mean=[-0.1, 0, 0.1], variance=1)
     assert_close_to_oracle(model, frozen, y)
 
 
+@pytest.mark.jit
 @pytest.mark.parametrize("sequential", [False, True], ids=["lanes", "sequential"])
 def test_many_sequences_of_all_lengths_fill_the_lanes(sequential):
     rng = np.random.default_rng(8)
@@ -228,6 +231,7 @@ LEFT_TO_RIGHT, NEVER = [[0.99, 0.01], [0.0, 1.0]], np.eye(2)
 ZEROS = np.zeros
 
 
+@pytest.mark.jit
 @pytest.mark.parametrize("sequential", [False, True], ids=["lanes", "sequential"])
 @pytest.mark.parametrize(
     ("transition", "start", "means", "y"),

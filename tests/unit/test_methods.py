@@ -145,6 +145,7 @@ def test_variational_inference_in_a_few_steps(two, mode, monkeypatch):
     assert 0.3 < ratio.min() < ratio.max() < 3
 
 
+@pytest.mark.jit
 @pytest.mark.filterwarnings("ignore:Do not trust")
 @pytest.mark.parametrize("method", ["tass", "sgld"])
 def test_the_paper_s_samplers_go_on_until_there_is_enough(two, method, monkeypatch):
@@ -303,6 +304,7 @@ def test_labels_are_named_like_the_states():
 
 
 # ---------------------------------------------------------------- the turns of the rule
+@pytest.mark.jit
 def test_nearly_gaussian_posteriors_are_left_to_chains():
     series = rh.Series(np.random.default_rng(0).normal(size=60))
     model = model_of(rh.Gaussian(), 1)
@@ -337,6 +339,7 @@ def test_what_windows_cannot_do_is_left_to_all_data(two, mode, what, monkeypatch
     is_near(found, mode, 0.2)
 
 
+@pytest.mark.jit
 def test_longer_series_are_left_to_importance_sampling(two, mode, monkeypatch):
     monkeypatch.setattr(points, "MESSAGE_BYTES", 0)  # no series is short
     monkeypatch.setattr(inference, "NEARLY_GAUSSIAN", 1.1)
@@ -386,6 +389,7 @@ def test_rows_as_gamma_numbers_where_they_are_better(two, monkeypatch):
     assert found.checks[0].value == 0.6
 
 
+@pytest.mark.jit
 def test_importance_sampling_that_fails_is_not_believed(two, monkeypatch):
     monkeypatch.setattr(points, "MESSAGE_BYTES", 0)
     monkeypatch.setattr(inference, "NEARLY_GAUSSIAN", 1.1)
@@ -480,6 +484,7 @@ def test_a_second_round_is_as_long_as_there_is_work_for(two, mode, monkeypatch):
     assert rounds[1][0] > rounds[0][0] == 100
 
 
+@pytest.mark.jit
 def test_gibbs_sampling_goes_on_until_there_is_enough(two, mode):
     given = []
     job = Job(np.random.default_rng(0), mode, two[1], 120.0, on_progress=lambda *said: given.append(said))
@@ -491,6 +496,7 @@ def test_gibbs_sampling_goes_on_until_there_is_enough(two, mode):
     assert agree.name == "R-hat"
 
 
+@pytest.mark.jit
 def test_hamiltonian_monte_carlo_has_the_moments_of_the_posterior():
     """One rate, Gamma(2, .1) before and Gamma(2 + sum, .1 + n) after: its logarithm is nearly Gaussian."""
     y = np.array([3.0, 5, 4, 6, 2, 7])
