@@ -360,7 +360,7 @@ def test_two_columns():
 
 def test_joint_log_density_refuses_a_path_that_does_not_fit():
     model, parameters, y = case(rh.Gaussian(), 2, 9, seed=3)
-    with pytest.raises(ValueError, match=r"path has shape .* 9 whole numbers"):
+    with pytest.raises(ValueError, match=r"path has shape .* expected 9 integers"):
         rh.joint_log_density(model, parameters, rh.Series(y), [0, 1, 2])
     with pytest.raises(ValueError, match=r"path\[8\] is 2; states must lie in 0..1"):
         rh.joint_log_density(model, parameters, rh.Series(y), [0] * 8 + [2])
