@@ -61,7 +61,7 @@ class Roots:
         out = np.full(len(phi), -np.inf)
         positive = np.nonzero((phi[:, self.rooted] > 0).all(1))[0]
         theta = self.theta(phi[positive])
-        ordered = is_labelled_like_mode(self.mode, theta)  # other labellings of the same point are left out
+        ordered = is_labelled_like_mode(self.mode, theta)  # other labellings are left out, as draws are relabelled
         inside = positive[ordered]
         if len(inside) > 0:
             out[inside] = self.points.values(theta[ordered]) + self.log_jacobian(phi[inside])
