@@ -36,7 +36,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "chains", "starts", "gibbs", "langevin", "hmc", "importance", "variational", "arviz_adapter", "diagnostics",
         "methods", "paper_sampler", "rule",
     ),
-    "conformance": ("emission", "promises", "design", "sampler"),
+    "conformance": ("requirements", "emission", "design", "sampler"),
     "posterior": ("posterior", "prediction", "streaming", "residuals", "predictive_checks", "events"),
     "estimator": (),
     "plots": (),

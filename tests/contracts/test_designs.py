@@ -32,8 +32,8 @@ FOUND = {
 @pytest.mark.parametrize("name", FOUND)
 def test_every_design_keeps_the_contract(name):
     found = rh.check_design(FOUND[name])
-    assert str(found).splitlines()[0] == f"{name} keeps the contract:"
-    assert len(found.promises) == 4
+    assert str(found).splitlines()[0] == f"{name} satisfies the contract:"
+    assert len(found.right) == 4
 
 
 def test_a_design_of_your_own():

@@ -26,8 +26,8 @@ def instance(kind, step_size=0.01):
 @pytest.mark.parametrize("name", KINDS)
 def test_every_sampler_keeps_the_contract(name):
     found = rh.check_sampler(instance(KINDS[name]))
-    assert str(found).splitlines()[0] == f"{KINDS[name].__name__} keeps the contract:"
-    assert len(found.promises) == 10
+    assert str(found).splitlines()[0] == f"{KINDS[name].__name__} satisfies the contract:"
+    assert len(found.right) == 10
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name != "expanded_mean"])

@@ -111,7 +111,7 @@ def test_foreign_newer_and_damaged_files_are_refused(tmp_path):
         ({"format": 99}, "has format 99; this version of rarehmm reads formats up to 1. Update rarehmm"),
         ({"family": ["Weird", 3]}, "Weird is not among .*; pass family="),
         ({"priors": [["__import__", "os"]]}, "__import__ is not among"),
-        ({"priors": []}, "2 parameters and 0 priors"),
+        ({"priors": []}, "2 parameters but 0 priors"),
     ):
         idata = found.to_arviz()
         given = json.loads(idata.posterior.attrs["rarehmm"]) | change

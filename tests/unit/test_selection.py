@@ -89,7 +89,7 @@ def test_several_columns_are_gaussian_by_default():
 def test_bad_ranges_are_refused():
     with pytest.raises(ValueError, match="n_components is empty"):
         rh.select_n_components(np.arange(10.0), [])
-    with pytest.raises(ValueError, match="3 observations and 4 states"):
+    with pytest.raises(ValueError, match="3 observations, fewer than the 4 states"):
         rh.select_n_components(np.arange(3.0), [4])
     with pytest.raises(ValueError, match="n_states is 0"):
         rh.select_n_components(np.arange(30.0), [0, 1])

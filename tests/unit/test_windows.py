@@ -124,7 +124,7 @@ def test_mean_square_error_is_that_of_all_draws():
 
 
 def test_what_has_no_windows_is_refused():
-    with pytest.raises(TypeError, match="a Series is needed, not a list; wrap the data"):
+    with pytest.raises(TypeError, match="expected a Series, got list; wrap the data"):
         Windows([1.0, 2.0], 1, 1)
     for accuracy in (0.0, 1.0):
         with pytest.raises(ValueError, match=r"accuracy is .*; it must lie between 0 and 1"):

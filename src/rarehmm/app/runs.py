@@ -138,16 +138,16 @@ def write_results(
         overview.add(series.read(first, last)[:, 0], probabilities[:, rare].sum(1), probabilities.argmax(1))
     table = events.table()
     on_progress("forecast", 0, 0)
-    ahead = hmm.forecast(series, settings.horizon)
+    forecast = hmm.forecast(series, settings.horizon)
     on_progress("checking the model", 0, 0)
-    result = RunResult(hmm, table, ahead, hmm.check(series))
+    result = RunResult(hmm, table, forecast, hmm.check(series))
     write(folder / "events.csv", as_csv(table))
-    write(folder / "forecast.csv", as_csv(forecast_table(ahead)))
+    write(folder / "forecast.csv", as_csv(forecast_table(forecast)))
     write(folder / "diagnosis.json", json.dumps(diagnosis(result), indent=1))
     on_progress("report", 0, 0)
     title = f"{', '.join(settings.column) or 'series'} in {', '.join(Path(f).name for f in settings.files)}"
     details = {**setting_texts(settings), **versions()}
-    content = Content(title, hmm, series, overview, table, events.rows, ahead, result.fit, details)
+    content = Content(title, hmm, series, overview, table, events.rows, forecast, result.fit, details)
     write(folder / "report.html", report(content))
     return result
 
@@ -206,10 +206,10 @@ def check_to_dict(check: Check) -> dict[str, Any]:
     return {**check._asdict(), "value": float(check.value), "passed": bool(check.passed)}
 
 
-def forecast_table(ahead: Forecast) -> pd.DataFrame:
+def forecast_table(forecast: Forecast) -> pd.DataFrame:
     """Return the probability of a rare event within 1, 2, ... steps, with its interval."""
-    steps = np.arange(1, len(ahead.event) + 1)
-    return pd.DataFrame({"steps": steps, "probability": ahead.event, "low": ahead.low, "high": ahead.high})
+    steps = np.arange(1, len(forecast.event) + 1)
+    return pd.DataFrame({"steps": steps, "probability": forecast.event, "low": forecast.low, "high": forecast.high})
 
 
 def setting_texts(settings: Settings) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The contract of a design in numbers: ``check_design`` holds any function to the promises of ``rarehmm.designs``.
+"""The contract of a design: ``check_design`` tests any function against the requirements of ``rarehmm.designs``.
 
 The tests run the same checks on every design of the library.  Each check is a function of a ``Case``; it raises
 ``ValueError`` with the model, the window and the numbers.
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rarehmm.common.arrays import Array
-from rarehmm.conformance.promises import Kept, keep_all, must
+from rarehmm.conformance.requirements import Checked, check_all, must
 from rarehmm.data.series import Series
 from rarehmm.emissions.gaussian import Gaussian
 from rarehmm.emissions.poisson import Poisson
@@ -87,7 +87,7 @@ def information_is_left_as_it_is(case: Case) -> None:
         must(same, case.name, f"it changes the information about windows of {name}; copy arrays first")
 
 
-PROMISES = (
+REQUIREMENTS = (
     there_is_one_row_or_one_for_each_component,
     rows_are_probabilities_and_no_window_is_left_out,
     the_same_information_gives_the_same_design,
@@ -95,8 +95,8 @@ PROMISES = (
 )
 
 
-def check_design(design: Callable[[WindowInformation], Design], *, seed: int = 0) -> Kept:
-    """Hold a design of your own to every promise of ``rarehmm.designs``, in numbers.
+def check_design(design: Callable[[WindowInformation], Design], *, seed: int = 0) -> Checked:
+    """Check numerically that a design satisfies the contract of ``rarehmm.designs``.
 
     Parameters
     ----------
@@ -107,24 +107,24 @@ def check_design(design: Callable[[WindowInformation], Design], *, seed: int = 0
 
     Returns
     -------
-    Kept
-        The promises, in words if printed.
+    Checked
+        The requirements that hold; print it to read them.
 
     Raises
     ------
     ValueError
-        If a promise is broken, with the model, the window and the numbers.
+        For the first requirement that is violated, with the model, the window and the numbers.
 
     Examples
     --------
     >>> from rarehmm import check_design
     >>> from rarehmm.designs.targeted import targeted
     >>> print(check_design(targeted))  # doctest: +ELLIPSIS
-    targeted keeps the contract:
+    targeted satisfies the contract:
       there is one row or one for each component
     ...
     """
     if not callable(design):
         raise TypeError(f"design is {design!r}; a function from WindowInformation to a Design is needed.")
     name = str(getattr(getattr(design, "func", design), "__name__", design))  # of a partial its function
-    return keep_all(name, Case(design, name, seed), PROMISES)
+    return check_all(name, Case(design, name, seed), REQUIREMENTS)

@@ -15,6 +15,7 @@ from scipy.optimize import minimize
 from scipy.stats import kstest
 
 from rarehmm.common.arrays import Array
+from rarehmm.conformance.requirements import Checked, check_all, must
 from rarehmm.data.series import Series
 from rarehmm.emissions import rivals
 from rarehmm.engine.contracts.family import (
@@ -70,9 +71,9 @@ class Case(NamedTuple):
     def sample(self, n: int) -> Array:
         """Observations (n, D) of both states."""
         rng = self.rng(0)
-        return self.drawn(rng, rng.integers(0, 2, n), self.phi)
+        return self.draw(rng, rng.integers(0, 2, n), self.phi)
 
-    def drawn(self, rng: np.random.Generator, states: Any, phi: Array) -> Array:
+    def draw(self, rng: np.random.Generator, states: Any, phi: Array) -> Array:
         y = np.asarray(self.family.draw(rng, states, phi), dtype=float)
         D = columns(self.family)
         self.must(
@@ -100,9 +101,8 @@ class Case(NamedTuple):
         series = Series(self.sample(60))
         return Model(self.family, 1, default_priors(self.family, 1, series), fixed=fixed), series
 
-    def must(self, good: Any, message: str) -> None:
-        if not np.all(good):
-            raise ValueError(f"{self.name}: {message}.")
+    def must(self, condition: Any, message: str) -> None:
+        must(np.all(condition), self.name, message)
 
     def close(self, what: str, found: Any, wanted: Any, reference: str, rtol: float, atol: float) -> None:
         """Raise an error that shows the worst mismatch if ``found`` and ``wanted`` differ."""
@@ -122,9 +122,9 @@ def draws_lie_in_the_domain(case: Case) -> None:
         bad = ~(np.isfinite(column) & domain.valid(column))
         case.must(~bad, f"draw returned {column[bad][:1]} in column {d}; the domain is {domain.message}")
     states = np.zeros(len(y), dtype=np.int64)
-    one, same, other = (case.drawn(np.random.default_rng(s), states, case.phi) for s in (1, 1, 2))
+    one, same, other = (case.draw(np.random.default_rng(s), states, case.phi) for s in (1, 1, 2))
     case.must((one == same).all() and (one != other).any(), "draw must use rng for all randomness")
-    second = case.drawn(np.random.default_rng(1), states + 1, case.phi)
+    second = case.draw(np.random.default_rng(1), states + 1, case.phi)
     case.must((one != second).any(), "draw does not depend on the state")
 
 
@@ -195,7 +195,7 @@ def density_integrates_to_one(case: Case) -> None:
 
 def draws_follow_the_density(case: Case) -> None:
     """Mean of the log density over draws, against its expectation by quadrature or summation, in standard errors."""
-    y = case.drawn(case.rng(1), np.zeros(MANY, dtype=np.int64), case.phi[:1])[:, 0]
+    y = case.draw(case.rng(1), np.zeros(MANY, dtype=np.int64), case.phi[:1])[:, 0]
     c = prepare(case.family, case.phi[0])
     values = log_density(case.family, y, c)
     expected = integral(case.family, case.phi[0], lambda v: log_density(case.family, v, c))
@@ -304,7 +304,7 @@ def inside(case: Case, origin: str, found: Any) -> Array:
 def cdf_matches_draws_and_density(case: Case) -> None:
     """It turns draws into uniform numbers (counts: at random within a step), and is the integral of the density."""
     family, whole = case.family, domains(case.family)[0].whole
-    y = case.drawn(case.rng(2), np.zeros(MANY, dtype=np.int64), case.phi[:1])[:, 0]
+    y = case.draw(case.rng(2), np.zeros(MANY, dtype=np.int64), case.phi[:1])[:, 0]
 
     def p_value(phi: Array) -> float:
         low = family.cdf(y - 1, phi) if whole else family.cdf(y, phi)
@@ -468,19 +468,6 @@ REQUIREMENTS = (
 )
 
 
-class Checked(NamedTuple):
-    """Outcome of ``check_emission``: the requirements that hold, and the optional hooks that the family lacks."""
-
-    name: str
-    right: tuple[str, ...]
-    without: tuple[str, ...]
-
-    def __str__(self) -> str:
-        lines = [f"{self.name} satisfies the contract:", *(f"  {one.replace('_', ' ')}" for one in self.right)]
-        lines += [f"  without {one}: {HOOKS[one].without}" for one in self.without]
-        return "\n".join(lines)
-
-
 def default_phi(family: Family) -> Array:
     """Parameters (2, P) of two states, inside their support."""
     return np.array([[0.7 if p.support == "real" else 1.3 for p in family.parameters],
@@ -532,9 +519,7 @@ def check_emission(family: Family, phi: Any = None, *, seed: int = 0) -> Checked
     P = len(family.parameters)
     case.must(phi.shape == (2, P), f"phi has shape {phi.shape}; it must be (2, {P}), for two states")
     inside(case, "phi has", phi)
-    held = applicable(family)
-    for requirement in held:
-        requirement.holds(case)
     wanted = {one.needs for one in REQUIREMENTS}
-    without = tuple(name for name in HOOKS if name in wanted and not has(family, name))
-    return Checked(case.name, tuple(one.holds.__name__ for one in held), without)
+    missing = (name for name in HOOKS if name in wanted and not has(family, name))
+    notes = tuple(f"without {name}: {HOOKS[name].without}" for name in missing)
+    return check_all(case.name, case, (one.holds for one in applicable(family)), notes)

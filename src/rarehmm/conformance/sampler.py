@@ -1,4 +1,4 @@
-"""The contract of a sampler in numbers: ``check_sampler`` holds any sampler to the promises of ``rarehmm.samplers``.
+"""The contract of a sampler: ``check_sampler`` tests any sampler against the requirements of ``rarehmm.samplers``.
 
 The tests run the same checks on every sampler of the library.  Each check is a function of a ``Case``; it raises
 ``ValueError`` with the numbers.
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rarehmm.common.arrays import Array
-from rarehmm.conformance.promises import Kept, keep_all, must
+from rarehmm.conformance.requirements import Checked, check_all, must
 from rarehmm.engine.contracts.sampler import (
     excess_variance,
     first_memory,
@@ -46,14 +46,14 @@ class Case(NamedTuple):
         """Normal numbers (steps, noise_rows, d)."""
         return np.random.default_rng(0).standard_normal((steps, noise_rows(self.sampler), self.size))
 
-    def moved(self, theta: Array, gradient: Array, noise: Array, power: float = 0.0) -> Array:
+    def step(self, theta: Array, gradient: Array, noise: Array, power: float = 0.0) -> Array:
         """Where one step from theta (d,) leads, with the first memory."""
         new, memory = theta.copy(), first_memory(self.sampler, theta).copy()
         step(self.sampler, new, gradient, noise, memory, np.full(self.size, power))
         return new
 
-    def must(self, good: Any, message: str) -> None:
-        must(good, self.name, message)
+    def must(self, condition: Any, message: str) -> None:
+        must(condition, self.name, message)
 
 
 def settings_are_checked(case: Case) -> None:
@@ -75,14 +75,14 @@ def memory_has_its_shape(case: Case) -> None:
 
 def a_step_without_gradient_and_noise_stays(case: Case) -> None:
     theta = np.linspace(1, 2, case.size)
-    moved = case.moved(theta, np.zeros(case.size), 0 * case.noise()[0]) - theta
+    moved = case.step(theta, np.zeros(case.size), 0 * case.noise()[0]) - theta
     case.must(np.array_equal(moved, np.zeros(case.size)), f"without gradient, noise and memory it moves by {moved}")
 
 
 def a_step_goes_with_the_gradient(case: Case) -> None:
     theta, gradient, noise = np.linspace(1, 2, case.size), np.linspace(1, 3, case.size), 0 * case.noise()[0]
     given = gradient.copy(), noise.copy()
-    moved = case.moved(theta, gradient, noise) - theta
+    moved = case.step(theta, gradient, noise) - theta
     case.must(moved @ gradient > 0, f"along the gradient {gradient} it moves by {moved}, downhill")
     same = np.array_equal(gradient, given[0]) and np.array_equal(noise, given[1])
     case.must(same, "it changes the gradient or the noise; a step moves theta and its memory alone")
@@ -90,7 +90,7 @@ def a_step_goes_with_the_gradient(case: Case) -> None:
 
 def opposite_noise_moves_the_opposite_way(case: Case) -> None:
     theta, noise = np.zeros(case.size), case.noise()[0]
-    there, back = (case.moved(theta, np.zeros(case.size), sign * noise) for sign in (1, -1))
+    there, back = (case.step(theta, np.zeros(case.size), sign * noise) for sign in (1, -1))
     case.must(np.allclose(there, -back), f"noise moves it by {there}, opposite noise by {back}: its mean is not zero")
     case.must(np.abs(there).max() > 0, "noise does not move it")
 
@@ -99,8 +99,8 @@ def coordinates_move_by_themselves_or_it_brings_excess_variance(case: Case) -> N
     if hasattr(case.sampler, "excess_variance"):
         return
     theta, noise = np.linspace(-1, 1, case.size), case.noise()[0]
-    alone = [Case(case.sampler, 1).moved(theta[[i]], -theta[[i]], noise[:, [i]])[0] for i in range(case.size)]
-    together = case.moved(theta, -theta, noise)
+    alone = [Case(case.sampler, 1).step(theta[[i]], -theta[[i]], noise[:, [i]])[0] for i in range(case.size)]
+    together = case.step(theta, -theta, noise)
     case.must(np.allclose(together, alone), f"coordinates move to {together} together and to {alone} alone; bring "
               "excess_variance()")  # fmt: skip
     linear_step(case.sampler)
@@ -126,7 +126,7 @@ def positive_coordinates_stay_positive(case: Case) -> None:
         return
     theta, noise = np.full(case.size, 0.01), 100 * case.noise()[0]
     for power in (1.0, 2.0):
-        moved = case.moved(theta, np.zeros(case.size), noise, power)
+        moved = case.step(theta, np.zeros(case.size), noise, power)
         case.must((moved >= 0).all(), f"keeps_positive is true, and it moves from {theta} to {moved} (power {power:g})")
 
 
@@ -141,7 +141,7 @@ def compiled_steps_are_those_of_python(case: Case) -> None:
     case.must(np.allclose(fast, slow, rtol=1e-12), f"20 steps lead to {fast} in compiled code and to {slow} in Python")
 
 
-PROMISES = (
+REQUIREMENTS = (
     settings_are_checked,
     memory_has_its_shape,
     a_step_without_gradient_and_noise_stays,
@@ -155,8 +155,8 @@ PROMISES = (
 )
 
 
-def check_sampler(sampler: Any, *, size: int = 5) -> Kept:
-    """Hold a sampler of your own to every promise of ``rarehmm.samplers``, in numbers.
+def check_sampler(sampler: Any, *, size: int = 5) -> Checked:
+    """Check numerically that a sampler satisfies the contract of ``rarehmm.samplers``.
 
     Parameters
     ----------
@@ -167,20 +167,20 @@ def check_sampler(sampler: Any, *, size: int = 5) -> Kept:
 
     Returns
     -------
-    Kept
-        The promises, in words if printed.
+    Checked
+        The requirements that hold; print it to read them.
 
     Raises
     ------
     ValueError
-        If a promise is broken, with the numbers.
+        For the first requirement that is violated, with the numbers.
 
     Examples
     --------
     >>> from rarehmm import check_sampler
     >>> from rarehmm.samplers.baoab import Baoab
     >>> print(check_sampler(Baoab()))  # doctest: +ELLIPSIS
-    Baoab keeps the contract:
+    Baoab satisfies the contract:
       settings are checked
     ...
     """
@@ -189,4 +189,4 @@ def check_sampler(sampler: Any, *, size: int = 5) -> Kept:
             f"sampler is {sampler!r}; an instance of a NamedTuple with a step_size and a compiled step is needed."
         )
     case = Case(sampler, size)
-    return keep_all(case.name, case, PROMISES)
+    return check_all(case.name, case, REQUIREMENTS)

@@ -147,7 +147,7 @@ def clusters(y: Array, weight: Array, m: int) -> IntArray:
     return min(tried, key=lambda t: t[0])[1]
 
 
-def best_steps(x: Array, weight: Array, pull: Array, priors: tuple[Prior, ...]) -> Array:
+def best_steps(x: Array, weight: Array, linear: Array, priors: tuple[Prior, ...]) -> Array:
     r"""Modes (K, m) of a mean and positive gaps, whose cumulative sums are :math:`\mu_j`, by Newton steps.
 
     .. math:: \sum_j p_j \mu_j - w_j \mu_j^2 / 2 - (x_0 - m_0)^2 / 2 v_0 + \sum_{j > 0} a_j \log x_j - b_j x_j
@@ -167,7 +167,7 @@ def best_steps(x: Array, weight: Array, pull: Array, priors: tuple[Prior, ...]) 
     for _ in range(50):
         gaps = x[:, 1:]
         own = np.column_stack([pulled - precision * x[:, 0], a / gaps - b])
-        slope = np.where(free, (pull - weight * np.cumsum(x, axis=1)) @ sums + own, 0.0)
+        slope = np.where(free, (linear - weight * np.cumsum(x, axis=1)) @ sums + own, 0.0)
         curvature = np.column_stack([np.full(K, max(precision, 1e-300)), a / gaps**2])
         step = np.linalg.solve(shared + curvature[:, :, None] * np.eye(m), slope[..., None])[..., 0]
         x = np.column_stack([x[:, 0] + step[:, 0], np.maximum(gaps + step[:, 1:], 0.1 * gaps)])

@@ -198,7 +198,7 @@ class MultivariateGaussian(Sized):
         """Draw the means, then the slopes given the means, then the residual variances given both."""
         out, fixed = phi.copy(), fixed_values(priors, len(phi))
         for k in range(len(phi)):
-            self._update(out[k], fixed[k], counts[k], sums[k], priors, functools.partial(drawn, rng))
+            self._update(out[k], fixed[k], counts[k], sums[k], priors, functools.partial(draw_gaussian, rng))
             parts = self._noise(phi[k], out[k], counts[k], sums[k], priors)
             s2 = [draw_variance(rng, *part)[0] for part in parts]
             out[k, self.columns : 2 * self.columns] = s2
@@ -215,8 +215,8 @@ class MultivariateGaussian(Sized):
     ) -> None:
         """Update means and slopes of one state in place.
 
-        ``values`` (P,) are fixed values, NaN where a parameter is free; ``by(precision, pull, old)`` returns the mean
-        of the Gaussian with that precision (``solve``), or draws from it (``drawn``).
+        ``values`` (P,) are fixed values, NaN where a parameter is free; ``by(precision, linear, old)`` returns the mean
+        of the Gaussian with that precision (``solve``), or draws from it (``draw_gaussian``).
         """
         D, old = self.columns, phi[: self.columns].copy()
         to_residual = self.residuals(phi)
@@ -257,26 +257,26 @@ def fixed_values(priors: tuple[Prior, ...], K: int) -> Array:
     return np.array([pinned(np.full(K, np.nan), prior) for prior in priors]).T
 
 
-def given(values: Array, precision: Array, pull: Array, old: Array, by: Callable[..., Array]) -> Array:
+def given(values: Array, precision: Array, linear: Array, old: Array, by: Callable[..., Array]) -> Array:
     """Apply ``by`` to the free entries (NaN in ``values``), given the values of the fixed ones."""
     free = np.isnan(values)
     out = values.copy()
     if free.any():
-        rest = pull[free] - precision[np.ix_(free, ~free)] @ values[~free]
+        rest = linear[free] - precision[np.ix_(free, ~free)] @ values[~free]
         out[free] = by(precision[np.ix_(free, free)], rest, old[free])
     return out
 
 
-def solve(precision: Array, pull: Array, old: Array) -> Array:
+def solve(precision: Array, linear: Array, old: Array) -> Array:
     """Mean of a Gaussian from its precision; the old value if the precision is singular."""
     try:
-        found = np.linalg.solve(precision, pull)
+        found = np.linalg.solve(precision, linear)
     except np.linalg.LinAlgError:
         return old
     return np.asarray(np.where(np.isfinite(found).all(), found, old))
 
 
-def drawn(rng: np.random.Generator, precision: Array, pull: Array, _: Array) -> Array:
+def draw_gaussian(rng: np.random.Generator, precision: Array, linear: Array, _: Array) -> Array:
     """Draw from a Gaussian given by its precision."""
     try:
         factor = np.linalg.cholesky(precision)
@@ -285,7 +285,7 @@ def drawn(rng: np.random.Generator, precision: Array, pull: Array, _: Array) -> 
             "a mean or slope has no proper distribution to be drawn from: its prior is Flat and its state has too few "
             "observations. Give it a prior (default_priors), or use fewer states."
         ) from None
-    return np.asarray(np.linalg.solve(precision, pull) + np.linalg.solve(factor.T, rng.standard_normal(len(pull))))
+    return np.asarray(np.linalg.solve(precision, linear) + np.linalg.solve(factor.T, rng.standard_normal(len(linear))))
 
 
 # ---------------------------------------------------------------- compiled functions, for each number of columns
@@ -384,15 +384,15 @@ def attach_scores(cls: Any, D: int, full: bool) -> None:
                 out[slope(i, j)] = crossed * c[D + i]
             out[D + i] = 0.5 * (squares * c[D + i] - count) * c[D + i]
         for i in range(D):
-            pull = sums[i]
+            linear = sums[i]
             for j in range(i if full else 0):
-                pull = pull - c[slope(i, j)] * sums[j]
-            out[i] = pull * c[D + i]
+                linear = linear - c[slope(i, j)] * sums[j]
+            out[i] = linear * c[D + i]
         for j in range(D if full else 0):
-            pull = out[j]
+            linear = out[j]
             for i in range(j + 1, D):
-                pull = pull - c[slope(i, j)] * out[i]
-            out[j] = pull
+                linear = linear - c[slope(i, j)] * out[i]
+            out[j] = linear
 
     @compiled(complete_score, cls)
     def _(family: Any, count: Any, sums: Any, hat: Any, c: Any) -> Any:

@@ -56,7 +56,7 @@ class Product(Sized):
     ----------
     *families
         Families in the order of their columns, or pairs of a label and a family.
-    **named
+    **labelled_families
         More families, with their labels as keywords.
 
     Notes
@@ -85,8 +85,8 @@ class Product(Sized):
     places: tuple[Place, ...]
     given: tuple[str | None, ...]
 
-    def __new__(cls, *families: Any, **named: Any) -> "Product":
-        given: list[Any] = [*families, *named.items()]
+    def __new__(cls, *families: Any, **labelled_families: Any) -> "Product":
+        given: list[Any] = [*families, *labelled_families.items()]
         if not given:
             raise ValueError(
                 "Product has no families; give one for each column, such as Product(Gaussian(), Poisson())."
@@ -292,7 +292,7 @@ def sized(kinds: tuple[type, ...], places: tuple[Place, ...], able: tuple[str, .
     space = {"columns": D, "places": places, "_fields": tuple(f"part{i}" for i in range(len(kinds)))}
     space |= {name: OPTIONAL[name] for name in able if name in OPTIONAL} | {"__module__": __name__}
     cls: Any = type(f"Product({', '.join(kind.__name__ for kind in kinds)})", (Product,), space)
-    links = Links(no_values, nothing, no_values, no_values, no_scores)
+    links = Links(no_values, no_statistics, no_values, no_values, no_scores)
     for i, (kind, place) in reversed(list(enumerate(zip(kinds, places, strict=True)))):
         links = linked(i, place, D == 1, bool(hook(kind, "accepts_partial_rows")), links)
     attached: list[tuple[Any, Any]] = [(prepare, links.prepare), (log_density, links.log_density), (score, links.score)]
@@ -314,7 +314,7 @@ class Links(NamedTuple):
 
 
 @inner
-def nothing(family: Any, y: Any, c: Any) -> Any:
+def no_statistics(family: Any, y: Any, c: Any) -> Any:
     return 0.0
 
 

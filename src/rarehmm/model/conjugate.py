@@ -27,9 +27,9 @@ def best_mean(total: Array, weight: Array, s2: Array, prior: Prior) -> Array:
 
     NaN for a state that has neither observations nor a prior.
     """
-    precision, pull = normal_terms(prior)
+    precision, linear = normal_terms(prior)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return pinned(np.asarray((total / s2 + pull) / (weight / s2 + precision)), prior)
+        return pinned(np.asarray((total / s2 + linear) / (weight / s2 + precision)), prior)
 
 
 def normal_terms(prior: Prior) -> tuple[float, float]:
@@ -123,14 +123,14 @@ def best_natural(
     the derivatives of log Z.  Parameters without a prior get a very weak one, so that a category that never occurs has
     finite odds.
     """
-    precision, pull = np.array([normal_terms(prior) for prior in priors]).T
+    precision, linear = np.array([normal_terms(prior) for prior in priors]).T
     precision = np.maximum(precision, 1e-9)
     fixed = np.column_stack([pinned(np.full(len(counts), np.nan), prior) for prior in priors])
     free = np.isnan(fixed)
     x = np.where(free, start, fixed)
     for _ in range(30):
         mean, covariance = moments(x)
-        slope = np.where(free, sums - counts[:, None] * mean + pull - precision * x, 0.0)
+        slope = np.where(free, sums - counts[:, None] * mean + linear - precision * x, 0.0)
         shared = np.where(free[:, :, None] & free[:, None, :], counts[:, None, None] * covariance, 0.0)
         step = np.linalg.solve(shared + precision * np.eye(len(priors)), slope[..., None])[..., 0]
         x = x + np.clip(step, -5 - np.abs(x), 5 + np.abs(x))  # in a flat region a Newton step may be far too long

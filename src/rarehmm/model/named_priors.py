@@ -68,11 +68,11 @@ def paper_priors(family: Family) -> Priors:
     ValueError
         If a parameter is not covered by the paper and its default prior is scaled to the data.
     """
-    named: dict[str, Any] = {"mean": Normal(0.0, 100.0), "variance": InverseGamma(3.0, 10.0)}
-    named["scale2"] = named["variance"]
+    by_name: dict[str, Any] = {"mean": Normal(0.0, 100.0), "variance": InverseGamma(3.0, 10.0)}
+    by_name["scale2"] = by_name["variance"]
     made = []
     for p in family.parameters:
-        prior = named.get(p.name, p.prior)
+        prior = by_name.get(p.name, p.prior)
         if callable(prior):
             raise ValueError(f"the paper has no prior for {p.name!r}; use default_priors, or supply your own.")
         made.append(prior)

@@ -7,7 +7,18 @@ import numpy as np
 
 from rarehmm.paper import Outcome, Settings, Table
 from rarehmm.paper.common import COLOUR, NAMES, Parts, figure
-from rarehmm.paper.real import BOTH, Cell, Study, both_steps, good, iterations, on_steps, sample, spread, training
+from rarehmm.paper.real import (
+    BOTH,
+    Cell,
+    Study,
+    both_steps,
+    finite_values,
+    iterations,
+    on_steps,
+    sample,
+    spread,
+    training,
+)
 
 PaperTable = dict[Cell, dict[str, float]]  # densities by design
 
@@ -78,7 +89,7 @@ def draw_grid(
     for axis, epsilon in zip(axes, epsilons, strict=True):
         for d, shift in zip(BOTH, (-0.12, 0.12), strict=True):
             for x, cell in zip(at + shift, cells, strict=True):
-                if values := good(found[epsilon, cell, d]):
+                if values := finite_values(found[epsilon, cell, d]):
                     axis.plot([x] * len(values), values, color=COLOUR[d], lw=1)
                     axis.plot(x, np.median(values), "o", color=COLOUR[d], ms=5)
             axis.plot(at + shift, [paper[cell][d] for cell in cells], "o", mfc="none", color=COLOUR[d], ms=5)

@@ -134,13 +134,13 @@ def sample(
     return Chains(draws, logs)
 
 
-def good(values: Sequence[float]) -> list[float]:
+def finite_values(values: Sequence[float]) -> list[float]:
     return [v for v in values if not np.isnan(v)]
 
 
 def spread(values: Sequence[float]) -> str:
     """Return the median and range over chains, and how many diverged."""
-    finite = good(values)
+    finite = finite_values(values)
     if not finite:
         return "diverged"
     lost = f"; {len(values) - len(finite)} of {len(values)} diverged" if len(finite) < len(values) else ""
@@ -277,7 +277,7 @@ def on_steps(study: Study, estimate: Parameters) -> str:
 
 def on_designs(study: Study, targeted: Arm, uniform: Arm, paper: dict[str, float]) -> str:
     head = f"With epsilon = {uniform.epsilon:.2g} and from the clustering,"
-    ours, others = (good(arm.near.settled(study.main)) for arm in (targeted, uniform))
+    ours, others = (finite_values(arm.near.settled(study.main)) for arm in (targeted, uniform))
     if not ours or not others:
         lost = [NAMES[arm.design] for arm, left in ((targeted, ours), (uniform, others)) if not left]
         return f"{head} all chains diverged under {' and '.join(lost)}."
@@ -290,7 +290,9 @@ def on_designs(study: Study, targeted: Arm, uniform: Arm, paper: dict[str, float
 
 
 def on_averages(study: Study, arms: list[Arm]) -> str:
-    scored = [(float(np.median(values)), arm) for arm in arms if (values := good(arm.near.settled(study.main)))]
+    scored = [
+        (float(np.median(values)), arm) for arm in arms if (values := finite_values(arm.near.settled(study.main)))
+    ]
     if not scored:
         return "All chains from the clustering diverged."
     best, arm = max(scored, key=lambda pair: pair[0])

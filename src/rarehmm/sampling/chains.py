@@ -35,7 +35,8 @@ from rarehmm.model.target import Target
 from rarehmm.search.mode import Mode
 from rarehmm.windows.pool import Pool
 
-FORMAT = 1  # of checkpoints
+FORMAT = 2  # of checkpoints
+WRITERS: dict[Any, str] = {1: "rarehmm 0.1"}  # of other formats
 SECONDS = 10.0  # between two of them
 
 
@@ -210,8 +211,8 @@ class State:
         self.done, self.diverged = 0, ""
         self.commit(0)
 
-    def commit(self, good: int) -> None:
-        self.done += good
+    def commit(self, steps: int) -> None:
+        self.done += steps
         streams = [s.bit_generator.state for s in (self.windows, self.noise)]
         self.saved = {
             "position": self.position.copy(), "memory": self.memory.copy(), "done": np.array(self.done),
@@ -346,7 +347,13 @@ class Checkpoint:
             restored = [{key: parts[f"{key}_{i}"] for key in state.saved} for i, state in enumerate(states)]
         except Exception as error:  # archives that are damaged raise what they like
             raise ValueError(f"{self.path} is no checkpoint of a run ({error}); remove it to start again.") from error
-        differs = [key for key, value in {"format": FORMAT, **self.described}.items() if about.get(key) != value]
+        if (written := about.get("format")) != FORMAT:
+            writer = WRITERS.get(written, "another version of rarehmm")
+            raise ValueError(
+                f"{self.path} was written by {writer}, whose chains this version does not continue. Finish it with "
+                "that version, or remove the file to start again."
+            )
+        differs = [key for key, value in self.described.items() if about.get(key) != value]
         if differs:
             raise ValueError(
                 f"{self.path} is the checkpoint of another run: {', '.join(differs)} differ. Remove it to start again, "

@@ -134,7 +134,7 @@ def check_states(mode: Mode, series: Observations, threads: int | None = None) -
 
 # ---------------------------------------------------------------- a sample of blocks of a long series
 def check_block_sample(
-    rng: np.random.Generator, mode: Mode, drawn: BlockSample, threads: int | None = None, points: int = 4
+    rng: np.random.Generator, mode: Mode, sample: BlockSample, threads: int | None = None, points: int = 4
 ) -> list[Check]:
     """How far off may a posterior be because a sample of blocks stands for the series?
 
@@ -143,15 +143,15 @@ def check_block_sample(
     of the exact gradient where the passes led to.
     """
     model, errors = mode.model, []
-    here = block_gradients(model, mode.theta, drawn, threads) @ mode.factor
+    here = block_gradients(model, mode.theta, sample, threads) @ mode.factor
     for _ in range(points):
         z = rng.standard_normal(len(mode.theta))
-        change = block_gradients(model, mode.theta + mode.factor @ z, drawn, threads) @ mode.factor - here
-        variance = ((1 - 1 / drawn.weights)[:, None] * change**2).sum(0)
+        change = block_gradients(model, mode.theta + mode.factor @ z, sample, threads) @ mode.factor - here
+        variance = ((1 - 1 / sample.weights)[:, None] * change**2).sum(0)
         errors.append(np.sqrt(variance.max()) / np.linalg.norm(z))
-    message = f"standard error of the curvature, estimated from {drawn.n_sequences} blocks of the series"
-    error, seam = float(np.mean(errors)), drawn.seams
-    slope = float(np.abs(mode.factor.T @ log_posterior(model, mode.theta, drawn, threads=threads)[1]).max())
+    message = f"standard error of the curvature, estimated from {sample.n_sequences} blocks of the series"
+    error, seam = float(np.mean(errors)), sample.seams
+    slope = float(np.abs(mode.factor.T @ log_posterior(model, mode.theta, sample, threads=threads)[1]).max())
     return [
         Check("block sampling", error, error < 0.1, message + ("" if error < 0.1 else ": too few; allow more memory")),
         Check(

@@ -195,22 +195,22 @@ class Pool:
         """Draw ``sets`` sets of windows and gather them."""
         self.gather(*self.draw(rng, sets), gathered)
 
-    def gather(self, drawn: IntArray, weights: Array, gathered: Gathered) -> None:
-        """Copy the windows ``drawn`` (sets, lanes) from the series, with their weights."""
+    def gather(self, chosen: IntArray, weights: Array, gathered: Gathered) -> None:
+        """Copy the windows ``chosen`` (sets, lanes) from the series, with their weights."""
         W = self.windows
-        if len(drawn) > len(gathered.y):
+        if len(chosen) > len(gathered.y):
             raise ValueError(
-                f"got {len(drawn)} sets of windows, but memory is allocated for {len(gathered.y)}; gather at most "
+                f"got {len(chosen)} sets of windows, but memory is allocated for {len(gathered.y)}; gather at most "
                 f"{self.capacity} sets at a time."
             )
         places = Places(W.before, W.first, W.last, W.origins, W.bounds[1:], W.weights)
         gathered.shortest[:], gathered.fresh[:], gathered.control[:] = W.length, False, 0.0
         for low, high in self.stretches:
-            if len(self.stretches) > 1 and not ((drawn >= low) & (drawn < high)).any():
+            if len(self.stretches) > 1 and not ((chosen >= low) & (chosen < high)).any():
                 continue
             first, last = self.rows(low, high)
             y = self.series.read(first, last)
-            collect(y, first, drawn, weights, low, high, places, self.left, self.right, self.statistics, gathered)
+            collect(y, first, chosen, weights, low, high, places, self.left, self.right, self.statistics, gathered)
 
     def rows(self, low: Any, high: Any) -> tuple[int, int]:
         """First and last row (exclusive) of the series that the windows [low, high) need, with their buffers."""

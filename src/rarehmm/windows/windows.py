@@ -44,7 +44,7 @@ class Windows:
 
     def __init__(self, series: Observations, half_width: int, buffer: int) -> None:
         if not isinstance(rows_in(series), Series):
-            raise TypeError(f"a Series is needed, not a {type(series).__name__}; wrap the data: rarehmm.Series(y).")
+            raise TypeError(f"expected a Series, got {type(series).__name__}; wrap the data: rarehmm.Series(y).")
         check_whole("half_width", half_width)
         check_whole("buffer", buffer)
         self.half_width, self.buffer, self.length = int(half_width), int(buffer), 2 * int(half_width) + 1

@@ -112,15 +112,15 @@ def linear_step(sampler: Any) -> LinearStep:
     """
     n, width = 1 + memory_rows(sampler), noise_rows(sampler)
 
-    def moved(given: Array) -> Array:
+    def after_step(given: Array) -> Array:
         state, noise, error = np.split(given, [n, n + width])
         theta, memory = state[:1].copy(), state[1:, None].copy()
         step(sampler, theta, error - theta, noise[:, None].copy(), memory, np.zeros(1))
         return np.concatenate([theta, memory[:, 0]])
 
-    columns = np.array([moved(unit) for unit in np.eye(n + width + 1)]).T
+    columns = np.array([after_step(unit) for unit in np.eye(n + width + 1)]).T
     probe = np.geomspace(0.1, 0.9, n + width + 1)
-    if not np.allclose(columns @ probe, moved(probe), rtol=1e-9, atol=1e-12):
+    if not np.allclose(columns @ probe, after_step(probe), rtol=1e-9, atol=1e-12):
         raise ValueError(
             f"a step of {type(sampler).__name__} is not linear in theta, memory, gradient and noise, so its excess "
             "variance cannot be worked out; bring a method excess_variance() that returns an ExcessVariance."

@@ -1,0 +1,32 @@
+"""Requirements of a contract: a family, a design or a sampler meets them, or an error says which one it violates."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+class Checked(NamedTuple):
+    """Outcome of a check: the requirements that hold, and what else there is to know; print it to read them."""
+
+    name: str
+    right: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        held = (f"  {one.replace('_', ' ')}" for one in self.right)
+        return "\n".join([f"{self.name} satisfies the contract:", *held, *(f"  {note}" for note in self.notes)])
+
+
+def must(condition: Any, name: str, message: str) -> None:
+    """Raise ``ValueError`` with the name of what was checked unless a condition holds."""
+    if not condition:
+        raise ValueError(f"{name}: {message}.")
+
+
+def check_all(name: str, case: T, requirements: Iterable[Callable[[T], None]], notes: tuple[str, ...] = ()) -> Checked:
+    """Check every requirement on a case; the first that is violated raises."""
+    held = tuple(requirements)
+    for requirement in held:
+        requirement(case)
+    return Checked(name, tuple(requirement.__name__ for requirement in held), notes)
