@@ -10,7 +10,10 @@ import rarehmm
 
 pytestmark = pytest.mark.jit
 MODULES = [m.name for m in pkgutil.walk_packages(rarehmm.__path__, "rarehmm.") if not m.name.endswith("__main__")]
-SHOWN = {"estimator", "inference", "model", "plots", "posterior", "selection", "series", "simulation", "transitions"}
+SHOWN = {
+    "data.series", "estimator", "model.model", "model.simulation", "model.stationary", "plots", "posterior.posterior",
+    "sampling.rule", "search.selection",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -192,8 +192,9 @@ def test_what_is_expected_of_missing_columns_is_what_draws_of_them_average_to(di
 
 @pytest.mark.jit
 @both
-def test_the_gradient_is_the_slope_and_all_kernels_agree_on_it(diagonal):
-    model, truth, series, _, _ = setting(diagonal, D=3, T=90)
+@pytest.mark.parametrize("D", [2, pytest.param(3, marks=pytest.mark.nightly)])
+def test_the_gradient_is_the_slope_and_all_kernels_agree_on_it(diagonal, D):
+    model, truth, series, _, _ = setting(diagonal, D=D, T=90)
     theta, h = model.pack(truth), 1e-5
     value, slope = rh.log_posterior(model, theta, series)
     steps = h * np.eye(model.size)

@@ -230,7 +230,11 @@ def test_long_series_through_the_estimator(fitted, monkeypatch, tmp_path):
 def test_a_run_on_a_long_series(fitted, short, monkeypatch, tmp_path):
     hmm, y = fitted
     expected = hmm.rare_events(y)
-    for name, value in {"streaming.ROWS": 507, "estimator.LONG": 2000, "report.POINTS": 1000}.items():
+    for name, value in {
+        "posterior.streaming.ROWS": 507,
+        "estimator.LONG": 2000,
+        "app.report.report.POINTS": 1000,
+    }.items():
         monkeypatch.setattr(f"rarehmm.{name}", value)
     series, settings = rh.Series(y), Settings("y.npy", states=2)
     read, seen = rh.Series.read, []
