@@ -72,7 +72,7 @@ def test_overlapping_states_are_sampled_on_all_data(monkeypatch):
     exact = infer(np.random.default_rng(1), model, series, wanted=1000)
     assert exact.method == "hmc"
     assert exact.why[-1] == "the series is short: Hamiltonian Monte Carlo on all data"
-    monkeypatch.setattr(batched, "ROOM", 0)  # no series is short
+    monkeypatch.setattr(batched, "MESSAGE_BYTES", 0)  # no series is short
     weighted = infer(np.random.default_rng(1), model, series, wanted=1000)
     assert weighted.method == "importance"
     assert weighted.why[-1] == "importance sampling instead"

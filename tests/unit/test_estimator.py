@@ -248,7 +248,7 @@ def test_clones_generators_threads_and_known_models():
     rh.RareHMM(2, n_draws=50, random_state=np.random.RandomState(0), n_jobs=-1).fit(y)
     fixed = {"mean": [0, 8], "variance": [1, 1], "transition": [[0.999, 0.001], [0.05, 0.95]]}
     known = rh.RareHMM(2, fixed=fixed).fit(y)
-    assert known.posterior_.why == ["everything is known"]
+    assert known.posterior_.why == ["all parameters are fixed"]
     assert known.rare_events(y)["start"].tolist() == [300]
 
 

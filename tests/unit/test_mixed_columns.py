@@ -84,7 +84,7 @@ def test_what_follows_a_fit(fitted, tmp_path):
     assert hmm.forecast(X, 5).observations.shape[1:] == (5, 2)
     assert hmm.update(None, [5.0, 1.0]).probability[0] > 0.9
     assert [axes.get_xlabel() for axes in plots.plot_density(hmm.posterior_, "choice_log_odds_2")] == [
-        "choice_log_odds_2", "choice_log_odds_2",
+        "choice log odds 2", "choice log odds 2",
     ]  # fmt: skip
     hmm.posterior_.save(tmp_path / "fit.nc")
     assert rh.Posterior.load(tmp_path / "fit.nc").model.family == SPEED

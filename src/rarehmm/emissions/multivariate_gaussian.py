@@ -44,7 +44,7 @@ class MultivariateGaussian(Sized):
     the earlier ones, row by row.  ``phi_of`` and ``moments`` convert between these and covariances.  A row in which
     some columns are missing (NaN) contributes the others.
 
-    Parameters
+    Attributes
     ----------
     columns
         Number of columns, at least 2.

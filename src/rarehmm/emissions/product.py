@@ -50,14 +50,8 @@ class Place(NamedTuple):
 class Product(Sized):
     """Several families side by side, one for each column (or group of columns), independent given the state.
 
-    A row in which some columns are missing (NaN) contributes the others.
-
-    Parameters
-    ----------
-    *families
-        Families in the order of their columns, or pairs of a label and a family.
-    **labelled_families
-        More families, with their labels as keywords.
+    Arguments are the families in the order of their columns, or pairs of a label and a family; keywords are more
+    families with their labels.  A row in which some columns are missing (NaN) contributes the others.
 
     Notes
     -----

@@ -52,7 +52,7 @@ CAREFUL = 1e-60  # transitions more probable than this outweigh anything cut off
 class Expectations(NamedTuple):
     """Expected sufficient statistics of a series, given the parameters.
 
-    Parameters
+    Attributes
     ----------
     log_likelihood
         Log likelihood of the series.

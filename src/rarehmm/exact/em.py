@@ -27,7 +27,7 @@ from rarehmm.model.stationary import stationary, stationary_slope
 class Climb(NamedTuple):
     """Result of a climb to a mode of the posterior.
 
-    Parameters
+    Attributes
     ----------
     parameters
         The best parameters found.

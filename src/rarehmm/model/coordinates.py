@@ -67,7 +67,7 @@ class Coordinates(Protocol):
 class AdditiveLogRatio(NamedTuple):
     r"""Log ratios :math:`\log P_{jk} / P_{j r_j}` for :math:`k \ne r_j`, row by row: K(K-1) free numbers.
 
-    Parameters
+    Attributes
     ----------
     reference
         State :math:`r_j` of each row; the one with the largest entry is a good choice.  None (default): the diagonal.

@@ -10,7 +10,7 @@ from rarehmm.model.priors import Dirichlet
 class Priors(NamedTuple):
     """Prior distributions of the emission parameters and of the transition matrix.
 
-    Parameters
+    Attributes
     ----------
     emission
         One prior for each parameter of the family, in the family's order.
@@ -31,7 +31,7 @@ class Priors(NamedTuple):
 class Parameters(NamedTuple):
     """Parameters of a model in natural units.
 
-    Parameters
+    Attributes
     ----------
     phi
         Emission parameters (K, P), one row per state.
