@@ -140,8 +140,8 @@ def looked_up(text):
 def test_hooks_are_looked_up_in_one_place():
     source = pathlib.Path(emissions.__file__).parent.parent
     for path in source.rglob("*.py"):
-        if path.parts[len(source.parts)] != "data":  # tables have columns, too
-            assert not looked_up(path.read_text(encoding="utf-8")), path
+        others = {"columns"} if "data" in path.parts else {"check"} if path.name == "sampler.py" else set()
+        assert looked_up(path.read_text(encoding="utf-8")) <= others, path  # tables have columns, samplers a check, too
 
 
 @pytest.mark.parametrize("text", ['hasattr(family, "estimate")', 'getattr(model.family, "wide", False)'])
@@ -239,7 +239,7 @@ def test_a_right_family_of_a_user_is_let_in():
     found = check_emission(laplace(), seed=3)
     assert "score is the slope" in str(found)
     assert "without maximise: modes are found by gradients" in str(found)
-    assert found.without == ("maximise", "conditional")
+    assert tuple(found.without) == ("maximise", "conditional")
 
 
 @pytest.mark.parametrize("message", WRONG)

@@ -520,6 +520,5 @@ def check_emission(family: Family, phi: Any = None, *, seed: int = 0) -> Checked
     case.must(phi.shape == (2, P), f"phi has shape {phi.shape}; it must be (2, {P}), for two states")
     inside(case, "phi has", phi)
     wanted = {one.needs for one in REQUIREMENTS}
-    missing = (name for name in HOOKS if name in wanted and not has(family, name))
-    notes = tuple(f"without {name}: {HOOKS[name].without}" for name in missing)
-    return check_all(case.name, case, (one.holds for one in applicable(family)), notes)
+    without = {name: hook.without for name, hook in HOOKS.items() if name in wanted and not has(family, name)}
+    return check_all(case.name, case, (one.holds for one in applicable(family)), without)
