@@ -17,6 +17,8 @@ from rarehmm.search.long_series import block_gradients
 from rarehmm.search.mode import Mode
 from rarehmm.search.regimes import classify_by_occupancy
 
+BUFFER_BIAS = 0.05  # whitened gradient that a buffer may leave out
+
 
 class Check(NamedTuple):
     """One check: what was measured, whether it is good enough, what that means, and a note where one is due."""
@@ -91,9 +93,9 @@ def check_noise(excess: ExcessVariance, noise_of_one: float, size: int) -> Check
 def check_buffer(bias: float) -> Check:
     """Do windows with their buffers add up to the exact gradient?"""
     message = "largest whitened component of the gradient that buffers miss" + (
-        "" if bias < 0.05 else ": use another method, such as 'auto'"
+        "" if bias < BUFFER_BIAS else ": use another method, such as 'auto'"
     )
-    return Check("buffer bias", bias, bias < 0.05, message)
+    return Check("buffer bias", bias, bias < BUFFER_BIAS, message)
 
 
 # ---------------------------------------------------------------- importance weights

@@ -23,6 +23,7 @@ from rarehmm.model.model import Model
 from rarehmm.samplers.baoab import Baoab
 from rarehmm.sampling.chains import run
 from rarehmm.sampling.diagnostics import (
+    BUFFER_BIAS,
     Check,
     Mixing,
     check_buffer,
@@ -215,7 +216,7 @@ def shortest_buffer(job: Job) -> tuple[Windows, Frozen, float]:
         for theta, slope in zip(points, exact, strict=True):
             each = window_gradients(mode.model, theta, series, windows, messages=frozen.messages, threads=threads)
             bias = max(bias, float(np.abs(mode.factor.T @ (each.sum(0) - slope)).max()))
-        if bias < 0.05:
+        if bias < BUFFER_BIAS:
             break
     return windows, frozen, bias
 
