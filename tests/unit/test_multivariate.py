@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import kstest, multivariate_normal
 
 import rarehmm as rh
-from rarehmm.emissions.multivariate_gaussian import drawn
+from rarehmm.emissions.multivariate_gaussian import draw_gaussian
 from rarehmm.engine.contracts.family import observed_rows, prepare, statistics
 from rarehmm.engine.dispatch import JIT
 from rarehmm.exact.batched import BatchedLogPosterior
@@ -257,4 +257,4 @@ def test_errors_lead_to_covariances():
 
 def test_a_mean_without_a_proper_distribution_is_refused():
     with pytest.raises(ValueError, match=r"a mean or slope has no proper distribution .*: its prior is Flat"):
-        drawn(np.random.default_rng(0), np.zeros((2, 2)), np.zeros(2), np.zeros(2))
+        draw_gaussian(np.random.default_rng(0), np.zeros((2, 2)), np.zeros(2), np.zeros(2))
