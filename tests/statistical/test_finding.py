@@ -56,6 +56,7 @@ def test_how_well_a_rare_state_is_held(finding):
     assert finding.f1(np.zeros(6, dtype=int), [truth]) == pytest.approx(2 / 3)
 
 
+@pytest.mark.nightly
 @pytest.mark.jit
 @pytest.mark.skipif(not (DATA / "japan_earthquakes").exists(), reason="RAREHMM_DATA has no japan_earthquakes")
 def test_the_hours_after_the_great_earthquake_are_a_state_of_their_own(finding):

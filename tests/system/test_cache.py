@@ -366,6 +366,7 @@ def test_the_library_does_not_need_the_files_of_a_user(box, before):
     assert shown == before["Gaussian()"]._replace(source="hit")
 
 
+@pytest.mark.nightly
 def test_two_processes_at_once_compile_the_same(empty, before):
     """In ``started`` they compile the same kernel for different families."""
     assert all(shown.right for shown in empty.probe(show("Gaussian()"), show("Gaussian()")))
@@ -426,6 +427,7 @@ assert package_digest() == PACKAGE
 
 
 # ---------------------------------------------------------------- families of a session
+@pytest.mark.nightly
 def test_a_family_of_a_session_is_cached_until_it_is_edited(box, before):
     text = family("Mine", head="SHARP = 1.0", density="-(y - c[0]) * SHARP")
     (first,) = box.probe(text + show("Mine()"))

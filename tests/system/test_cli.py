@@ -18,6 +18,7 @@ def run(*args, **more):
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **more}, timeout=300, check=False)
 
 
+@pytest.mark.nightly
 def test_demo_writes_a_report_and_says_where(tmp_path):
     done = run("demo", "--size", "50000", "--out", str(tmp_path / "demo"))
     assert done.returncode == 0, done.stderr

@@ -9,7 +9,7 @@ import pytest
 EXAMPLES = sorted((pathlib.Path(__file__).parents[2] / "examples").glob("*.py"))
 
 
-AT_NIGHT = {"how_many_states", "network_counts", "own_family", "the_paper"}  # those that take longest
+AT_NIGHT = {"how_many_states", "machine_faults", "network_counts", "own_family", "the_paper"}  # those that take longest
 
 
 def when(path):

@@ -112,6 +112,7 @@ def one_kernel(**more):
     return bool(int(hits)), code
 
 
+@pytest.mark.nightly
 def test_limits_take_effect_and_machines_of_two_kinds_may_share_a_cache(tmp_path):
     own = {"NUMBA_CACHE_DIR": str(tmp_path)}
     assert not one_kernel(**own)[0]

@@ -104,7 +104,13 @@ def tutorial(tmp_path_factory):
     return made
 
 
-AT_NIGHT = {"explanation/states.md", "how-to/choose_k.md"}  # fits with several numbers of states
+AT_NIGHT = {
+    "explanation/states.md",
+    "how-to/choose_k.md",
+    "how-to/own_family.md",
+    "how-to/columns.md",
+    "how-to/cluster.md",
+}
 
 
 def when(page):

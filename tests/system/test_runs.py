@@ -69,6 +69,7 @@ def test_a_run_holds_what_is_needed(finished):
     assert Posterior.load(finished / "run" / "posterior.nc").model.n_states == 2
 
 
+@pytest.mark.nightly
 def test_events_forecast_report_and_another_file(finished):
     out = run("events", finished / "run").stdout
     assert out.startswith("start,end,duration")
@@ -86,6 +87,7 @@ def test_events_forecast_report_and_another_file(finished):
     assert (finished / "run" / "report.html").stat().st_mtime_ns > before
 
 
+@pytest.mark.nightly
 def test_a_stream_is_watched(finished):
     y = np.log(table()["flux"].to_numpy())
     lines = "\n".join(f"{v:.4f}" if i != 1500 else "" for i, v in enumerate(y - np.sin(np.arange(4000) / 500)))

@@ -98,7 +98,7 @@ def test_prior_is_that_of_the_transitions_that_happen():
     assert lifted == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize(("family", "transition", "start"), CASES)
+@pytest.mark.parametrize(("family", "transition", "start"), [*CASES[:3], *CASES[-3:]])
 @pytest.mark.parametrize("way", ["shared", "separate", "frozen"])
 def test_chain_gradient_is_exact_when_one_window_is_all(family, transition, start, way):
     model, series, theta, _ = setting(family, transition, start)

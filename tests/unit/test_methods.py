@@ -129,6 +129,7 @@ def test_a_method_that_was_asked_for(two, mode, method, own, message):
     assert len(text) == 2 + len(found.checks)
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:Do not trust")
 def test_variational_inference_in_a_few_steps(two, mode, monkeypatch):
     def few(rng, model, pool, start, steps, **more):

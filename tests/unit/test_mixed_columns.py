@@ -39,7 +39,10 @@ def table(T=3000):
     return pd.DataFrame(series.read(0, T), columns=["speed", "choice"]), states
 
 
-@pytest.fixture(scope="module", params=["hmc", pytest.param("auto", marks=pytest.mark.nightly)])
+@pytest.fixture(
+    scope="module",
+    params=["importance", *(pytest.param(method, marks=pytest.mark.nightly) for method in ("hmc", "auto"))],
+)
 def fitted(request):
     X, states = table()
     settings = {"method": request.param, "n_draws": 200, "rare_share": 0.2, "verbose": 0}
