@@ -87,7 +87,10 @@ FOUND = [
     Case(
         Hostile(282, distribution="bursts", gaps=0.1, seed=12594536), states=7, method="importance"
     ),  # hardly a point counts
-    Case(Hostile(391, distribution="stairs", seed=11), "categorical", 11, "importance", {"n_draws": 5}),  # none does
+    pytest.param(  # none does
+        Case(Hostile(391, distribution="stairs", seed=11), "categorical", 11, "importance", {"n_draws": 5}),
+        marks=pytest.mark.nightly,
+    ),
 ]
 
 

@@ -73,7 +73,11 @@ at_night = pytest.mark.nightly
 
 @pytest.mark.parametrize(
     ("unit", "parts"),
-    [("SSE2", ()), pytest.param("SSE2", ("all",), marks=at_night), pytest.param("AVX2", ("all",), marks=at_night)],
+    [
+        pytest.param("SSE2", (), marks=at_night),
+        pytest.param("SSE2", ("all",), marks=at_night),
+        pytest.param("AVX2", ("all",), marks=at_night),
+    ],
 )
 def test_the_same_answers_with_narrower_vectors(ordinary, tmp_path, unit, parts):
     """Windows and chains take longest to compile: they are left to the night."""
