@@ -67,9 +67,10 @@ def test_the_folder_is_the_registry():
 
 LARGE = [*SIZES[1:], *PRODUCTS[1:]]
 WITH_KERNELS = {
-    "kernels_are_numpy", "windows_add_up", "m_steps_climb_to_the_mode", "m_steps_keep_known_values",
-    "conditional_draws_the_posterior",
+    "kernels_agree_with_numpy", "window_gradients_add_up", "m_steps_converge_to_the_mode", "m_steps_keep_fixed_values",
+    "conditional_draws_from_the_posterior",
 }  # fmt: skip
+assert {one.holds.__name__ for one in REQUIREMENTS} >= WITH_KERNELS
 
 
 WINDOWS = (Gaussian, StudentT, Poisson, Categorical, MultivariateGaussian)
@@ -82,9 +83,9 @@ def when(family, check):
         return pytest.mark.nightly
     if name not in WITH_KERNELS:
         return pytest.mark.plain
-    if name == "windows_add_up" and not issubclass(kind, WINDOWS):
+    if name == "window_gradients_add_up" and not issubclass(kind, WINDOWS):
         return pytest.mark.nightly
-    if name == "conditional_draws_the_posterior" and not issubclass(kind, MultivariateGaussian):
+    if name == "conditional_draws_from_the_posterior" and not issubclass(kind, MultivariateGaussian):
         return ()
     return () if kind in (Gaussian, Poisson) else pytest.mark.jit
 

@@ -182,6 +182,7 @@ def test_many_fits_take_no_more_memory_than_fifty(count):
     assert growth(count, keep=False) < 8 << 20
 
 
+@pytest.mark.nightly
 @pytest.mark.jit
 @on_linux
 def test_that_this_test_would_notice_probabilities_that_are_kept():

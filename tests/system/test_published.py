@@ -169,6 +169,7 @@ STAN = {  # posterior of the earthquake counts by Stan, 4 chains of 1000: means 
 STAN_EFFECTIVE = 1690  # draws: from the published Monte Carlo errors of the rates, 0.019, 0.026 and 0.036, the fewest
 
 
+@pytest.mark.nightly
 @pytest.mark.jit
 def test_earthquakes_posterior_by_the_default_rule():
     """Within 4 combined Monte Carlo errors of Stan's means, and of its standard deviations."""

@@ -123,6 +123,7 @@ def test_it_fits_every_screen(folder, chromium, width, dark):
         assert browser.messages == []
 
 
+@pytest.mark.nightly
 @pytest.mark.jit
 def test_a_million_points_are_under_8_megabytes_and_fluid(chromium, tmp_path):
     y = np.random.default_rng(0).normal(size=1_000_000)

@@ -196,6 +196,7 @@ def _(family, y, first, spread):
     return -squares / (2 * spread**2) - 2 * np.log(spread) - np.log(2 * np.pi)
 
 
+@pytest.mark.nightly
 @pytest.mark.jit
 def test_a_family_of_two_columns_keeps_the_contract():
     assert tuple(rh.check_emission(Couple(0.3)).without) == ("estimate", "maximise", "conditional", "cdf", "heavier")

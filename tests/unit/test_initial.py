@@ -177,6 +177,7 @@ def test_states_of_a_long_series_take_no_more_than_a_hundred_passes_over_a_milli
     assert (states == 2).sum() < 150
 
 
+@pytest.mark.nightly
 @pytest.mark.jit
 def test_a_rare_state_in_two_columns_is_found():
     family = rh.MultivariateGaussian(2)
