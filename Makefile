@@ -26,8 +26,7 @@ demo: $(VENV)/ready  ## simulate a series with a rare regime, fit it, write a re
 test:  ## linter, types and tests; at most eight minutes on two cores, set-up included
 	@started=$$(date +%s) && \
 	$(MAKE) --no-print-directory lint unit && \
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target types cluster && \
-	$(MAKE) --no-print-directory nojit && \
+	$(MAKE) --no-print-directory --jobs=3 --output-sync=target types cluster nojit && \
 	echo "make test took $$(($$(date +%s) - started)) s"
 
 lint: $(VENV)/ready

@@ -44,7 +44,7 @@ from rarehmm.engine.contracts.family import (
     score,
     statistics,
 )
-from rarehmm.engine.dispatch import compiled
+from rarehmm.engine.dispatch import JIT, compiled
 from rarehmm.exact.densities import densities, prepared
 
 PRODUCTS = [
@@ -73,18 +73,19 @@ WITH_KERNELS = {
 assert {one.holds.__name__ for one in REQUIREMENTS} >= WITH_KERNELS
 
 
-WINDOWS = (Gaussian, StudentT, Poisson, Categorical, MultivariateGaussian)
+# with constants in tuples, settings, terms of the data alone, a size, a row of columns; a family of the tests
+BY_DAY = (Gaussian, StudentT, Poisson, Categorical, MultivariateGaussian, Pair)
 
 
 def when(family, check):
-    """Kernels with the compiler, those of two families also without it; larger sizes and most windows at night."""
+    """Kernels of families that differ most with the compiler, of all the others without it, and compiled at night."""
     name, kind = check.holds.__name__, type(family)
     if family in LARGE and name in WITH_KERNELS | {"density_integrates_to_one"}:
         return pytest.mark.nightly
     if name not in WITH_KERNELS:
         return pytest.mark.plain
-    if name == "window_gradients_add_up" and not issubclass(kind, WINDOWS):
-        return pytest.mark.nightly
+    if not issubclass(kind, BY_DAY):
+        return pytest.mark.nightly if JIT else ()
     if name == "conditional_draws_from_the_posterior" and not issubclass(kind, MultivariateGaussian):
         return ()
     return () if kind in (Gaussian, Poisson) else pytest.mark.jit

@@ -12,6 +12,8 @@ import rarehmm as rh
 from rarehmm.common import checks
 from rarehmm.estimator import as_series, generator
 
+pytestmark = pytest.mark.plain
+
 EVENT = slice(30, 34)
 
 

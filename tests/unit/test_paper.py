@@ -31,6 +31,8 @@ from rarehmm.paper import (
 from rarehmm.windows.pool import Pool
 from rarehmm.windows.windows import Windows
 
+pytestmark = pytest.mark.plain
+
 EXPERIMENTS = paper.experiments()
 NAN = np.nan
 FOUND = r"[012] of 2"

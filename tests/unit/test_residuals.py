@@ -75,6 +75,7 @@ def test_a_column_that_is_never_there_is_not_checked():
     assert check_residuals(np.full(5, np.nan), np.array([0, 2, 5])) == []
 
 
+@pytest.mark.plain
 def test_counts_beside_small_positive_numbers():
     """One less is asked of counts alone: of the others it would be far below zero."""
     family = rh.Product(rh.Bernoulli(), rh.Exponential())
