@@ -10,7 +10,8 @@ FILE = pathlib.Path(__file__).parents[2] / "benchmarks" / "simulation_based.py"
 
 
 @pytest.mark.jit
-@pytest.mark.parametrize("count", [6, pytest.param(12, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("count", [12])
 def test_intervals_cover_what_they_say_on_average_over_the_prior(count):
     spec = importlib.util.spec_from_file_location("simulation_based", FILE)
     small = importlib.util.module_from_spec(spec)

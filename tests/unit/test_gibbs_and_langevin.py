@@ -374,6 +374,7 @@ def test_what_is_no_sampler_is_refused():
 
 
 @pytest.mark.jit
+@pytest.mark.nightly
 def test_what_mixes_badly_is_not_sampled_for_ever():
     """Two states where there is one: a second round would be five times as long as the first, where work is left."""
     series = rh.Series(np.random.default_rng(0).normal(size=400))

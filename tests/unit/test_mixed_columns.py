@@ -41,7 +41,7 @@ def table(T=3000):
 
 @pytest.fixture(
     scope="module",
-    params=["importance", *(pytest.param(method, marks=pytest.mark.nightly) for method in ("hmc", "auto"))],
+    params=[pytest.param(method, marks=pytest.mark.nightly) for method in ("importance", "hmc", "auto")],
 )
 def fitted(request):
     X, states = table()
