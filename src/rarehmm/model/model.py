@@ -524,15 +524,22 @@ class Model:
         ndarray of shape (..., d)
             The gradients.
         """
+        shape, start = scores.shape[:-2], np.zeros(scores.shape[:-1]) if first is None else first
+        parts = (np.reshape(part, (math.prod(shape), -1)) for part in (scores, pairs, start))
+        flat = np.concatenate(list(parts), axis=1)  # (n, K P + K K + K)
+        many = len(flat) > flat.shape[1]  # the gradient is linear in them: a product with those of the unit vectors
+        found = flat @ self._assemble(theta, np.eye(flat.shape[1])) if many else self._assemble(theta, flat)
+        return np.asarray(found.reshape(*shape, self.size))
+
+    def _assemble(self, theta: Array, expectations: Array) -> Array:
+        """Gradients (n, d) from n rows of expected scores, transitions and first states."""
         phi, transition = self.unpack_all(theta)
-        shape, (K, P) = scores.shape[:-2], phi.shape
-        start = np.zeros((*shape, K)) if first is None else first
+        K, P = phi.shape
+        scores, pairs, first = np.split(expectations, [K * P, K * (P + K)], axis=1)
         target = self.target
-        if target.stationary and not (start.any() and has_slope(transition)):
+        if target.stationary and not (first.any() and has_slope(transition)):
             target = target._replace(stationary=False)
-        out = np.empty((math.prod(shape), len(self.vector)))
-        each = (
-            np.ascontiguousarray(part).reshape(len(out), *part.shape[len(shape) :]) for part in (scores, pairs, start)
-        )
+        out = np.empty((len(expectations), len(self.vector)))
+        each = scores.reshape(-1, K, P).copy(), pairs.reshape(-1, K, K).copy(), first.copy()
         gradients_from_expectations(target, phi, transition, self.with_fixed(theta), *each, assembly(K, P), out)
-        return out.reshape(*shape, -1)[..., self.free]
+        return out[:, self.free]
