@@ -90,7 +90,7 @@ EXTENSION_POINTS = ("emissions", "designs", "samplers")
 # the nine steps of a fit, and the module and function in which each begins
 STEPS = {
     "Series": ("data.series", "__init__"),
-    "Model": ("model.model", "default_priors"),
+    "Model": ("model.named_priors", "default_priors"),
     "find_states": ("search.initial", "find_states"),
     "climb": ("exact.em", "climb"),
     "Windows": ("windows.windows", "__init__"),
