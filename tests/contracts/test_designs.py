@@ -50,8 +50,11 @@ def unfair(info, *, first=0.5):
     return design(weights, 0.0)
 
 
-def forgets_what_it_gave(info, rng=np.random.default_rng(0)):  # noqa: B008
-    return design(rng.random((1, info.count)), 0.1)
+SHARED = np.random.default_rng(0)
+
+
+def forgets_what_it_gave(info):
+    return design(SHARED.random((1, info.count)), 0.1)
 
 
 def changes_sums(info):
