@@ -25,7 +25,7 @@ from rarehmm.sampling.diagnostics import mixing
 from rarehmm.sampling.gibbs import gibbs
 from rarehmm.sampling.hmc import hmc
 from rarehmm.sampling.importance import Roots, adaptive_importance
-from rarehmm.sampling.methods import named
+from rarehmm.sampling.methods import relabel_like_mode
 from rarehmm.sampling.rule import infer
 
 RESULTS = pathlib.Path(__file__).parent / "results"
@@ -62,14 +62,14 @@ def golden(rng, case, found, series, wanted, both):
     if case.separated or case.size < 50_000 or found.method == "hmc":
         sweeps = int(0.6 * wanted) if case.separated else 40_000 if case.size > 5_000 else 100_000
         draws = [gibbs(rng, mode.model, series, mode.model.unpack(mode.theta), sweeps, threads=1)[200:] for _ in "ab"]
-        draws = named(mode, np.array(draws))
+        draws = relabel_like_mode(mode, np.array(draws))
         enough = mixing(draws).bulk.min() > wanted  # then as many as the other has: distances compare
         often = max(1, int(draws.shape[0] * draws.shape[1] / wanted)) if enough else 1
         return draws[:, ::often], "Gibbs", mixing(draws[:, ::often]).bulk.min(), None
     chosen = found.method == "importance"
     if chosen or both:
         draws = hmc(rng, mode, series, round((0.2 if chosen else 0.05) * wanted), chains=4, threads=1)
-        draws = named(mode, draws)
+        draws = relabel_like_mode(mode, draws)
     if chosen:
         return draws, "HMC", mixing(draws).bulk.min(), None
     weighted = adaptive_importance(rng, Roots(mode, series, 1), wanted)
@@ -139,7 +139,7 @@ def report(found):
     good = sum(r["good"] and r["far"] <= 1.3 * r["own"] for r in found)
     lines += ["", f"{good} of {len(found)} good."]
     lines += [
-        f"- {r['name']}, seed {r['seed']}: {r['verdict']}" for r in found if not r["verdict"].startswith("Nothing")
+        f"- {r['name']}, seed {r['seed']}: {r['verdict']}" for r in found if not r["verdict"].startswith("All checks")
     ]
     return "\n".join(lines) + "\n"
 
@@ -160,7 +160,7 @@ def main():
     jobs = [(name, use.first + i, use.wanted, i == 0) for i in range(use.sets) for name in use.cases]
     RESULTS.mkdir(exist_ok=True)
     kept, found = RESULTS / "calibrate.json", []
-    if use.advance and kept.exists():
+    if use.go_on and kept.exists():
         found = [r for r in json.loads(kept.read_text()) if r["name"] in CASES]
         done = {(r["name"], r["seed"]) for r in found}
         jobs = [job for job in jobs if job[:2] not in done]

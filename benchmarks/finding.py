@@ -346,7 +346,7 @@ def main():
     names = list(without_rare(np.random.default_rng(0), 1000))
     with ProcessPoolExecutor(use.workers) as workers:
         found = [workers.submit(one, *job) for job in jobs]
-        none = [workers.submit(invented, name, use.first + i) for name in names for i in range(use.is_empty)]
+        none = [workers.submit(invented, name, use.first + i) for name in names for i in range(use.nothing)]
         found, none = ([future.result() for future in futures] for futures in (found, none))
     found.sort(key=lambda r: (order[r["kind"], r["name"]], r["seed"]))
     real = real_data(pathlib.Path(os.environ.get("RAREHMM_DATA", "../shared/data")))

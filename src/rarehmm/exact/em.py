@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import OptimizeResult, minimize
+import scipy
 
 from rarehmm.common.arrays import Array
 from rarehmm.engine.contracts.family import has
@@ -244,7 +244,7 @@ def descend(
     begin: Array,
     steps: int,
     report: Callable[[float], None] | None = None,
-) -> OptimizeResult:
+) -> scipy.optimize.OptimizeResult:
     """Minimise a function by L-BFGS; it returns its value and gradient, or raises ValueError where it is undefined.
 
     Where it is undefined, it is replaced by a wall higher than any value seen so far: a line search does not recover
@@ -262,11 +262,13 @@ def descend(
         highest = max(highest, value)
         return value, slope
 
-    def after(intermediate_result: OptimizeResult) -> None:  # the name is SciPy's
+    def after(intermediate_result: scipy.optimize.OptimizeResult) -> None:  # the name is SciPy's
         if report is not None:
             report(float(intermediate_result.fun))
 
-    return minimize(everywhere, begin, jac=True, method="L-BFGS-B", options={"maxiter": steps}, callback=after)
+    return scipy.optimize.minimize(
+        everywhere, begin, jac=True, method="L-BFGS-B", options={"maxiter": steps}, callback=after
+    )
 
 
 def with_positive_transitions(parameters: Parameters) -> Parameters:

@@ -5,7 +5,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.designs.targeted import targeted
@@ -136,4 +136,4 @@ def matched_labels(labels: IntArray, probabilities: Array) -> IntArray:
     """Labels (T,) renamed to agree as well as possible with probabilities (T, K) of the states."""
     K = probabilities.shape[1]
     shared = np.array([probabilities[labels == k].sum(0) for k in range(K)])  # (label, state)
-    return np.asarray(linear_sum_assignment(shared, maximize=True)[1][labels])
+    return np.asarray(scipy.optimize.linear_sum_assignment(shared, maximize=True)[1][labels])

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
+import scipy
 from scipy.ndimage import uniform_filter1d
-from scipy.optimize import linear_sum_assignment
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.pieces import pieces, sample
@@ -148,7 +148,7 @@ def match_states_to_start(model: Model, fit: Parameters, series: Series, threads
     free = replace(model, start=None)
     first = expectations(free, free.natural(fit.phi, fit.transition), series, threads=threads).first
     start = np.maximum(np.asarray(model.start, dtype=float), 1e-9)
-    order = linear_sum_assignment(-np.log(start)[:, None] * first)[1]  # new state k is old state order[k]
+    order = scipy.optimize.linear_sum_assignment(-np.log(start)[:, None] * first)[1]  # new k is old order[k]
     return model.natural(fit.phi[order], fit.transition[np.ix_(order, order)])
 
 
@@ -167,7 +167,7 @@ def match_states_to_fixed_values(model: Model, fit: Parameters, series: Series, 
     K = model.n_states
     scale = np.maximum(fit.phi.std(0), 1e-300)
     far = np.abs(model.fixed_values.phi[:, None] - fit.phi[None]) / scale  # (K of model, K of fit, P), NaN where free
-    order = linear_sum_assignment(np.nan_to_num(far).sum(-1))[1]
+    order = scipy.optimize.linear_sum_assignment(np.nan_to_num(far).sum(-1))[1]
     best, swaps = height(order), list(combinations(range(K), 2))
     while swaps:
         tried = [np.array(order) for _ in swaps]
@@ -190,7 +190,7 @@ def distance(model: Model, one: Parameters, other: Parameters) -> tuple[float, I
     scale = np.concatenate([first, second]).std(0)
     scale = np.where(positive, np.maximum(scale, 1.0), np.where(scale > 0, scale, 1.0))
     apart = (np.abs(first[:, None] - second[None]) / scale).max(-1)
-    order = linear_sum_assignment(apart)[1]
+    order = scipy.optimize.linear_sum_assignment(apart)[1]
     return float(apart[np.arange(len(order)), order].max()), order
 
 

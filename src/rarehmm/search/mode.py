@@ -10,8 +10,8 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from scipy.linalg import solve_triangular
-from scipy.optimize import linear_sum_assignment
 
 from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.common.progress import OnProgress, silent
@@ -208,7 +208,7 @@ def match_states(mode: Mode, theta: Array) -> IntArray:
         mine = far[:, group[:, None], group]
         clear = (mine.argmin(1) == np.arange(len(group))).all(1)
         for n in np.nonzero(~clear)[0]:
-            rows, columns = linear_sum_assignment(mine[n])
+            rows, columns = scipy.optimize.linear_sum_assignment(mine[n])
             out[n, group[columns]] = group[rows]
     return out
 
