@@ -24,7 +24,7 @@ $(VENV)/bench: $(VENV)/ready
 demo: $(VENV)/ready  ## simulate a series with a rare regime, fit it, write a report
 	$(BIN)/rarehmm demo
 
-test:  ## linter, types and tests; about nine minutes on two cores, set-up included
+test:  ## linter, types and tests; six to nine minutes on two cores, set-up included
 	@started=$$(date +%s) && \
 	$(MAKE) --no-print-directory lint unit && \
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target types cluster && \

@@ -23,7 +23,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "data": ("sources", "tables", "workers", "domains", "summaries", "series", "pieces", "transforms", "files"),
     "engine": ("dispatch", "lanes", "elementary", "special", "contracts", "automatic", "kernels"),
     "model": (
-        "priors", "conjugate", "default_priors", "parameters", "checks", "learnable", "named_priors", "stationary",
+        "priors", "conjugate", "scaled_priors", "parameters", "checks", "learnable", "named_priors", "stationary",
         "coordinates", "fixed", "target", "model", "simulation",
     ),
     "emissions": (),

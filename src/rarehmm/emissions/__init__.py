@@ -34,7 +34,7 @@ from rarehmm.engine.contracts.family import (
 )
 from rarehmm.engine.dispatch import compiled, inner
 from rarehmm.engine.lanes import lanewise
-from rarehmm.model.default_priors import (
+from rarehmm.model.scaled_priors import (
     concentration,
     distance,
     evenness,

@@ -11,7 +11,7 @@ from rarehmm.data.domains import Domain, below
 from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
 from rarehmm.engine.dispatch import compiled
 from rarehmm.model.conjugate import best_log_odds
-from rarehmm.model.default_priors import log_odds
+from rarehmm.model.scaled_priors import log_odds
 
 
 class Bernoulli(NamedTuple):

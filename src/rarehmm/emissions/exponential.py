@@ -10,7 +10,7 @@ from rarehmm.data.domains import POSITIVE, Domain
 from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
 from rarehmm.engine.dispatch import compiled
 from rarehmm.model.conjugate import best_variance, draw_variance, positive_or
-from rarehmm.model.default_priors import level
+from rarehmm.model.scaled_priors import level
 
 
 class Exponential(NamedTuple):

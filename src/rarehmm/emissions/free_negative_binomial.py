@@ -11,8 +11,8 @@ from rarehmm.data.domains import COUNTS, Domain
 from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
 from rarehmm.engine.dispatch import compiled, inner
 from rarehmm.model.conjugate import best_count, best_shape, mean_and_variance, positive_or
-from rarehmm.model.default_priors import evenness_of_counts, rate
 from rarehmm.model.priors import pinned
+from rarehmm.model.scaled_priors import evenness_of_counts, rate
 
 
 class FreeNegativeBinomial(NamedTuple):

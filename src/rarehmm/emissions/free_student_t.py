@@ -12,8 +12,8 @@ from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, lo
 from rarehmm.engine.dispatch import compiled, inner
 from rarehmm.engine.special import log_minus_digamma
 from rarehmm.model.conjugate import best_mean_and_variance, best_shape, mean_and_variance, positive_or
-from rarehmm.model.default_priors import location, squared_scale
 from rarehmm.model.priors import Gamma, bare, pinned
+from rarehmm.model.scaled_priors import location, squared_scale
 
 
 class FreeStudentT(NamedTuple):

@@ -12,8 +12,8 @@ from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, lo
 from rarehmm.engine.dispatch import compiled
 from rarehmm.engine.special import log_minus_digamma
 from rarehmm.model.conjugate import best_shape, best_variance, mean_and_variance, positive_or
-from rarehmm.model.default_priors import evenness, level
 from rarehmm.model.priors import pinned
+from rarehmm.model.scaled_priors import evenness, level
 
 
 class GammaEmission(NamedTuple):

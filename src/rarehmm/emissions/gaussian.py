@@ -11,7 +11,7 @@ from rarehmm.data.domains import REALS, Domain
 from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
 from rarehmm.engine.dispatch import compiled
 from rarehmm.model.conjugate import best_mean_and_variance, draw_mean_and_variance, mean_and_variance
-from rarehmm.model.default_priors import location, squared_scale
+from rarehmm.model.scaled_priors import location, squared_scale
 
 
 class Gaussian(NamedTuple):

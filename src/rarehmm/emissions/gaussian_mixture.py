@@ -14,8 +14,8 @@ from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, lo
 from rarehmm.engine.dispatch import compiled, inner
 from rarehmm.engine.lanes import tuple_of
 from rarehmm.model.conjugate import best_log_odds, best_variance, check_conjugate, normal_terms, positive_or
-from rarehmm.model.default_priors import distance, location, squared_scale
 from rarehmm.model.priors import Gamma, Normal, bare, pinned
+from rarehmm.model.scaled_priors import distance, location, squared_scale
 
 
 class GaussianMixture(Sized):

@@ -12,7 +12,7 @@ from rarehmm.data.summaries import LARGEST
 from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
 from rarehmm.engine.dispatch import compiled
 from rarehmm.model.conjugate import best_mean_and_variance, draw_mean_and_variance, mean_and_variance
-from rarehmm.model.default_priors import log_location, log_squared_scale
+from rarehmm.model.scaled_priors import log_location, log_squared_scale
 
 
 class LogNormal(NamedTuple):

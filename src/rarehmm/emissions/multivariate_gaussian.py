@@ -33,8 +33,8 @@ from rarehmm.engine.contracts.family import (
 from rarehmm.engine.dispatch import compiled, inner, specialise
 from rarehmm.engine.lanes import LANES, any_lane, blank, load_columns, row, splat, store
 from rarehmm.model.conjugate import best_variance, draw_variance, normal_terms, positive_or
-from rarehmm.model.default_priors import location, slope_of_noise, squared_residual, squared_scale
 from rarehmm.model.priors import pinned
+from rarehmm.model.scaled_priors import location, slope_of_noise, squared_residual, squared_scale
 
 
 class MultivariateGaussian(Sized):

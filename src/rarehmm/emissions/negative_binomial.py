@@ -11,7 +11,7 @@ from rarehmm.data.domains import COUNTS, Domain
 from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
 from rarehmm.engine.dispatch import compiled
 from rarehmm.model.conjugate import best_count
-from rarehmm.model.default_priors import rate
+from rarehmm.model.scaled_priors import rate
 
 
 class NegativeBinomial(NamedTuple):

@@ -11,7 +11,7 @@ from rarehmm.data.domains import ANGLES, Domain
 from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
 from rarehmm.engine.dispatch import compiled, inner
 from rarehmm.model.conjugate import best_natural
-from rarehmm.model.default_priors import concentration
+from rarehmm.model.scaled_priors import concentration
 
 
 class VonMises(NamedTuple):

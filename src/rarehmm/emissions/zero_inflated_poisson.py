@@ -11,8 +11,8 @@ from rarehmm.data.domains import COUNTS, Domain
 from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
 from rarehmm.engine.dispatch import compiled
 from rarehmm.model.conjugate import best_log_odds, best_rate, positive_or
-from rarehmm.model.default_priors import rate
 from rarehmm.model.priors import Normal
+from rarehmm.model.scaled_priors import rate
 
 
 class ZeroInflatedPoisson(NamedTuple):

@@ -18,11 +18,11 @@ from rarehmm.common.progress import OnProgress, silent
 from rarehmm.exact.block_sample import Observations, rows_in
 from rarehmm.exact.em import Climb, climb, descend, has_m_step, normalised_rows, with_positive_transitions
 from rarehmm.exact.passes import log_posterior
-from rarehmm.model.default_priors import location
 from rarehmm.model.model import Model
 from rarehmm.model.named_priors import scaled_summaries
 from rarehmm.model.parameters import Parameters
 from rarehmm.model.priors import Normal
+from rarehmm.model.scaled_priors import location
 from rarehmm.search.initial import find_states
 
 CLOSE = 1e-3  # a point counts as the mode if no component of its whitened gradient exceeds this
