@@ -1,7 +1,7 @@
 """Transforms applied to a series before it is modelled: the logarithm, and subtraction of a slow baseline."""
 
 import numpy as np
-from scipy.interpolate import LSQUnivariateSpline
+import scipy
 
 from rarehmm.common.arrays import Array
 from rarehmm.data.sources.table import Source
@@ -61,5 +61,5 @@ def baseline(y: Array, knots: Array) -> Array:
             f"y has {len(x)} observations and a quadratic spline with {len(kept)} knots has {len(kept) + 3} "
             "coefficients; pass fewer knots."
         )
-    fit = LSQUnivariateSpline(x, y[observed], kept, k=2, ext="const")
+    fit = scipy.interpolate.LSQUnivariateSpline(x, y[observed], kept, k=2, ext="const")
     return np.asarray(fit(np.arange(1.0, len(y) + 1)))

@@ -19,7 +19,6 @@ from itertools import combinations
 
 import numpy as np
 import scipy
-from scipy.ndimage import uniform_filter1d
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.pieces import pieces, sample
@@ -258,7 +257,7 @@ def first_labels(model: Model, series: Series) -> IntArray:
     for column, domain, is_categorical in zip(y.T, kinds, categorical, strict=True):
         if is_categorical:
             indicators = np.where(seen[:, None], column[:, None] == np.arange(1.0, domain.high + 1), 0.0)  # (T, n - 1)
-            parts.append(uniform_filter1d(indicators, SPANS[0], axis=0, mode="nearest"))
+            parts.append(scipy.ndimage.uniform_filter1d(indicators, SPANS[0], axis=0, mode="nearest"))
         else:
             parts.append(column[:, None])
     usable = seen | all(categorical)  # local frequencies are defined in gaps too
@@ -290,9 +289,9 @@ def quiet_groups(series: Series) -> list[Array]:
     z = np.where(seen[:, None], (y - scale[0]) / scale[1], 0.0)
     groups = []
     for span in (s for s in SPANS if len(y) >= 10 * s):
-        mean = uniform_filter1d(z, span, axis=0, mode="nearest")
-        rough = (uniform_filter1d(z * z, span, axis=0, mode="nearest") - mean**2).sum(1)
-        rough[~seen | (uniform_filter1d(seen.astype(float), span, mode="nearest") < 0.999)] = np.inf
+        mean = scipy.ndimage.uniform_filter1d(z, span, axis=0, mode="nearest")
+        rough = (scipy.ndimage.uniform_filter1d(z * z, span, axis=0, mode="nearest") - mean**2).sum(1)
+        rough[~seen | (scipy.ndimage.uniform_filter1d(seen.astype(float), span, mode="nearest") < 0.999)] = np.inf
         for share in SHARES[1:3]:
             values = y[largest_indices(-rough, max(int(share * len(y)), 8))]
             groups += in_two_clusters(values[np.isfinite(values).all(1)])
@@ -364,5 +363,5 @@ def roughness_labels(series: Series, K: int, span: int = 11) -> IntArray:
     y, seen = all_rows(series)
     means = np.array([[s.mean, np.sqrt(s.scaled().variance)] for s in series.summaries]).T
     away = np.abs((y - means[0]) / means[1]).mean(1)
-    away = uniform_filter1d(np.where(seen, away, away[seen].mean()), span, mode="nearest")
+    away = scipy.ndimage.uniform_filter1d(np.where(seen, away, away[seen].mean()), span, mode="nearest")
     return clusters(np.log(np.maximum(away, 1e-9 * away.max()))[:, None], K)

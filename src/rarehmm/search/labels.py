@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy.cluster.vq import kmeans2, vq
+import scipy
 
 from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.data.series import Series
@@ -101,9 +101,9 @@ def clusters(y: Array, K: int, sample: int | None = None, what: str = "values") 
         raise ValueError(f"y has {different} different {what}, too few for {K} states; use fewer states.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # an empty cluster; another start does better
-        tries = [kmeans2(some, K, minit="++", rng=rng)[0] for _ in range(STARTS)]
-    centres = min(tries, key=lambda c: float((vq(some, c)[1] ** 2).sum()))
-    return np.asarray(vq(scaled, centres)[0], dtype=np.int64)
+        tries = [scipy.cluster.vq.kmeans2(some, K, minit="++", rng=rng)[0] for _ in range(STARTS)]
+    centres = min(tries, key=lambda c: float((scipy.cluster.vq.vq(some, c)[1] ** 2).sum()))
+    return np.asarray(scipy.cluster.vq.vq(scaled, centres)[0], dtype=np.int64)
 
 
 def evenly_spaced(values: Array, sample: int | None) -> Array:
