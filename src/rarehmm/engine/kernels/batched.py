@@ -15,7 +15,7 @@ from rarehmm.engine.contracts.family import log_density, prepare
 from rarehmm.engine.dispatch import inner, kernel, specialise
 from rarehmm.engine.elementary import positive_log, relative
 from rarehmm.engine.kernels.chain import unpack, zero_sums
-from rarehmm.engine.kernels.gradient import assemble, assembly, prior_slope
+from rarehmm.engine.kernels.gradient import add_prior_slope, assemble, assembly
 from rarehmm.engine.kernels.messages import Point, Sums, add_expected, finish_scores, observation, seen, zeros
 from rarehmm.engine.kernels.stationary import eliminate
 from rarehmm.engine.lanes import any_lane, lane_array, load, load_columns, row, splat, store
@@ -196,8 +196,7 @@ def assemble_lane(w, target, point, theta, batch, gradient):
         for m in range(K):
             batch.pairs[k, m] = sums.pairs[k, m, w] * transition[k, m]
     assemble(target, phi, transition, theta, batch, gradient)
-    for i in range(len(theta)):
-        gradient[i] += prior_slope(i, target, phi, transition, theta)
+    add_prior_slope(target, phi, transition, theta, gradient)
 
 
 # ---------------------------------------------------------------- entry points, for at most LANES points

@@ -18,7 +18,7 @@ from rarehmm.common.arrays import Array
 from rarehmm.engine.contracts.family import complete_score, prepare
 from rarehmm.engine.contracts.sampler import step
 from rarehmm.engine.dispatch import inner, kernel, specialise
-from rarehmm.engine.kernels.gradient import add_start, assemble, component, prior_slope
+from rarehmm.engine.kernels.gradient import add_components, add_prior_slope, add_start, assemble
 from rarehmm.engine.kernels.messages import Group, backward, constants, forward, smooth
 from rarehmm.engine.kernels.stationary import eliminate
 from rarehmm.engine.lanes import LANES, lane_sum, load, splat, store
@@ -157,7 +157,7 @@ def add_owned(q, owner, gathered, target, point, theta, sums, workspace, gradien
         else:
             for m in range(K):
                 pairs[j, m] = transition[j, m] * lane_sum(np.where(mine, load(sums.pairs, (j, m)), 0.0))
-        gradient[i] += component(i, target, phi, transition, theta, scores, pairs)
+        add_components(i, i + 1, target, phi, transition, theta, scores, pairs, gradient)
 
 
 @inner
@@ -218,8 +218,7 @@ def estimate(family, target, gathered, at, count, theta, point, sums, workspace,
         if len(target.hat) == 0:
             for i in range(C):
                 gradient[target.free[i]] += workspace.frozen[i]
-    for i in range(d):
-        gradient[i] += prior_slope(i, target, phi, transition, theta)
+    add_prior_slope(target, phi, transition, theta, gradient)
 
 
 @kernel

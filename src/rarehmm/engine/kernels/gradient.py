@@ -41,17 +41,23 @@ def assembly(K: int, P: int) -> Assembly:
 
 
 @inner
-def component(i, target, phi, transition, theta, scores, pairs):
-    """Component i of the gradient of the log likelihood, without the first states."""
+def add_components(low, high, target, phi, transition, theta, scores, pairs, gradient):
+    """Add the components [low, high) of the gradient of the log likelihood, without the first states.
+
+    The loop is in here, since numba counts the references to all arrays of ``target`` in every call.
+    """
     K, P = phi.shape
-    j, k = target.row[i], target.column[i]
-    if i < K * P:
-        return scores[j, k] * phi[j, k] if target.logs[k] else scores[j, k]
-    total = 0.0
-    for m in range(K):
-        total += pairs[j, m]
-    value = pairs[j, k] - transition[j, k] * total
-    return value / theta[i] if target.expanded else value
+    row, column, logs, expanded = target.row, target.column, target.logs, target.expanded
+    for i in range(low, high):
+        j, k = row[i], column[i]
+        if i < K * P:
+            gradient[i] += scores[j, k] * phi[j, k] if logs[k] else scores[j, k]
+        else:
+            total = 0.0
+            for m in range(K):
+                total += pairs[j, m]
+            value = pairs[j, k] - transition[j, k] * total
+            gradient[i] += value / theta[i] if expanded else value
 
 
 @inner
@@ -72,23 +78,27 @@ def add_start(owner, target, phi, transition, theta, a, gradient):
 def assemble(target, phi, transition, theta, a, gradient):
     """Gradient of the log likelihood from the expectations ``a``, after ``eliminate``."""
     for i in range(len(theta)):
-        gradient[i] = component(i, target, phi, transition, theta, a.scores, a.pairs)
+        gradient[i] = 0.0
+    add_components(0, len(theta), target, phi, transition, theta, a.scores, a.pairs, gradient)
     if target.stationary:
         add_start(-1, target, phi, transition, theta, a, gradient)
 
 
 @inner
-def prior_slope(i, target, phi, transition, theta):
-    """Component i of the gradient of the log prior, Jacobians included."""
+def add_prior_slope(target, phi, transition, theta, gradient):
+    """Add the gradient of the log prior, Jacobians included."""
     K, P = phi.shape
-    j, k = target.row[i], target.column[i]
-    if i < K * P:
-        x, c = phi[j, k], target.prior  # not a row of it: reference counting would be slower
-        s = c[k, 2] + x * (c[k, 3] + x * c[k, 4])
-        return s + (c[k, 1] + c[k, 0] / x) / x if c[k, 0] != 0.0 or c[k, 1] != 0.0 else s
-    if target.expanded:
-        return (target.concentration - 1.0) / theta[i] - 1.0
-    return target.concentration * (1.0 - target.allowed[j] * transition[j, k])
+    row, column, c, allowed = target.row, target.column, target.prior, target.allowed
+    for i in range(len(theta)):
+        j, k = row[i], column[i]
+        if i < K * P:
+            x = phi[j, k]
+            s = c[k, 2] + x * (c[k, 3] + x * c[k, 4])
+            gradient[i] += s + (c[k, 1] + c[k, 0] / x) / x if c[k, 0] != 0.0 or c[k, 1] != 0.0 else s
+        elif target.expanded:
+            gradient[i] += (target.concentration - 1.0) / theta[i] - 1.0
+        else:
+            gradient[i] += target.concentration * (1.0 - allowed[j] * transition[j, k])
 
 
 @kernel
@@ -113,4 +123,5 @@ def gradients_from_expectations(target, phi, transition, theta, scores, pairs, f
 def prior_gradient(target, phi, transition, theta, out):
     """Gradient (full,) of the log prior."""
     for i in range(len(theta)):
-        out[i] = prior_slope(i, target, phi, transition, theta)
+        out[i] = 0.0
+    add_prior_slope(target, phi, transition, theta, out)
