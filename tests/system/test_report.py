@@ -215,6 +215,6 @@ def test_the_longest_of_many_events_are_listed(monkeypatch):
     events = event_table(rh.Series(y), p, np.array([1]))
     content = report.Content("", None, None, None, events, [], None, None, {})
     page = report.event_list(content)
-    assert "The 2 longest of 3 are listed; events.csv has all of them." in page
+    assert "Only the 2 longest of 3 events are listed; events.csv contains the full list." in page
     assert [f'data-event="{i}"' in page for i in range(3)] == [True, False, True]
     assert "None." in report.event_list(content._replace(events=events[:0]))

@@ -157,13 +157,13 @@ def states(content: Content) -> str:
     header = ["state", "kind", *(name.replace("_", " ") for name in names), "reason"]
     return section("States", table(header, rows, text=(1, len(header) - 1)) +
                    paragraph("Posterior means, with central 90 % intervals below. Sojourn (the expected length of a "
-                             "visit) and return time are in observations.", "soft"))  # fmt: skip
+                             "visit) and return time are measured in observations.", "soft"))  # fmt: skip
 
 
 def checks_table(checks: list[Check]) -> str:
     rows = [["passed" if c.passed else "failed", escape(c.name), f"{c.value:.3g}", escape(c.message)] for c in checks]
     kinds = ["good-row" if c.passed else "bad-row" for c in checks]
-    return table(["result", "check", "value", "meaning"], rows, kinds, text=(0, 1, 3))
+    return table(["result", "check", "value", "details"], rows, kinds, text=(0, 1, 3))
 
 
 def settings_list(settings: dict[str, str]) -> str:
@@ -180,10 +180,10 @@ def viewer(content: Content) -> str:
         "Series",
         f'<nav class="tools" aria-label="zoom and pan">{tools}<span class="soft">{names}</span></nav>'
         '<canvas id="series" tabindex="0" role="img" aria-label="The series with its rare events marked. Use the arrow '
-        'keys to pan and zoom, 0 to show all of it."></canvas>'
+        'keys to pan and zoom, and 0 to show the whole series."></canvas>'
         '<canvas id="states" role="img" aria-label="Probability of the rare states, and the most probable state as a '
         'colour"></canvas><p class="soft no-print">Scroll or pinch to zoom, drag to pan, double-click to show all. '
-        "Keyboard: arrow keys, + and -, 0.</p>",
+        "Keyboard: arrow keys, +, - and 0.</p>",
     )
 
 
@@ -199,9 +199,9 @@ def event_list(content: Content) -> str:
         button = f'<button class="event" type="button" data-event="{i}">{escape(str(e.start))}</button>'
         state = f"{swatch(e.state)}{e.state}"
         rows.append([button, escape(str(e.end)), f"{e.duration:,}", f"{e.peak:.5g}", state, f"{e.probability:.3f}"])
-    hint = "Click an event to show it in the chart above."
+    hint = "Click a start time to show the event in the chart above."
     if len(events) > LISTED:
-        hint += f" The {LISTED} longest of {len(events):,} are listed; events.csv has all of them."
+        hint += f" Only the {LISTED} longest of {len(events):,} events are listed; events.csv contains the full list."
     header = ["start", "end", "duration", "peak", "state", "probability"]
     return section("Rare events", paragraph(hint, "soft no-print") +
                    f'<div class="events">{table(header, rows, text=(0, 1))}</div>')  # fmt: skip
