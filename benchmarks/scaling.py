@@ -101,7 +101,7 @@ def gold(_, T):
     model, series = series_of(T)
     mode = rh.find_mode(model, series)
     size = int(np.clip(2e10 / T, 2000, 20_000))
-    found = laplace_importance(np.random.default_rng(1), Roots(mode, series), size, first=size)
+    found = laplace_importance(np.random.default_rng(1), Roots(mode, series), (size,))
     values = quantities(mode.model, found.theta)
     mean = found.weights @ values
     return {"sds": list(np.sqrt(found.weights @ (values - mean) ** 2)), "effective": found.effective, "size": size}

@@ -11,7 +11,6 @@ from rarehmm import samplers
 from rarehmm.common.checks import InterruptedWarning
 from rarehmm.designs.uniform import uniform
 from rarehmm.engine.contracts.sampler import DivergedError, Divergence
-from rarehmm.exact import batched as points
 from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.samplers.baoab import Baoab
 from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
@@ -23,13 +22,13 @@ from rarehmm.sampling import methods, paper_sampler
 from rarehmm.sampling import rule as inference
 from rarehmm.sampling.diagnostics import Check, check_weights, verdict
 from rarehmm.sampling.importance import (
-    GammaRows,
+    MORE_ROUNDS,
     Roots,
     Weighted,
     adaptive_importance,
-    bridge_evidence,
     effective,
-    weighted_moments,
+    fitted,
+    representative,
 )
 from rarehmm.sampling.methods import Job, by_gibbs, by_hmc, by_laplace
 from rarehmm.sampling.paper_sampler import PaperSampler, by_paper, matched_labels
@@ -40,6 +39,7 @@ from rarehmm.windows.windows import suggested_buffer
 
 T = 24
 CHECKS = ["smallest state", "Stein discrepancy", "spread", "second modes"]  # of every method that samples
+WEIGHTS = ["Pareto k", "effective sample size", "largest weight", "last proposal"]
 BAD = Check("made up", 0.0, False, "for this test")
 
 
@@ -321,6 +321,7 @@ def test_nearly_gaussian_posteriors_are_left_to_chains():
 @pytest.mark.parametrize("what", ["buffer", "noise"])
 def test_what_windows_cannot_do_is_left_to_all_data(two, mode, what, monkeypatch):
     monkeypatch.setattr(inference, "NEARLY_GAUSSIAN", 0.1)
+    monkeypatch.setattr(inference, "FEW", 1.0)
     monkeypatch.setattr(methods, "hmc", laplace_draws)
     real = inference.shortest_buffer
     if what == "buffer":
@@ -333,28 +334,52 @@ def test_what_windows_cannot_do_is_left_to_all_data(two, mode, what, monkeypatch
     }
     model, series, start = two
     found = infer(np.random.default_rng(1), model, series, start=start, wanted=50)
-    assert found.method == "hmc"
-    assert found.why[1:] == [message[what], "the series is short: Hamiltonian Monte Carlo on all data"]
-    assert found.theta.shape == (methods.LANES, 100, model.size)
-    assert names(found) == ["nearly Gaussian", "effective sample size", "R-hat", *CHECKS]
-    is_near(found, mode, 0.2)
-
-
-@pytest.mark.jit
-def test_longer_series_are_left_to_importance_sampling(two, mode, monkeypatch):
-    monkeypatch.setattr(points, "MESSAGE_BYTES", 0)  # no series is short
-    monkeypatch.setattr(inference, "NEARLY_GAUSSIAN", 1.1)
-    model, series, start = two
-    found = infer(np.random.default_rng(1), model, series, start=start, wanted=200)
     assert found.method == "importance"
-    assert found.why[-1] == "importance sampling instead"
-    assert names(found)[:2] == ["nearly Gaussian", "Pareto k"]
+    assert found.why[1:] == [message[what], "importance sampling from what chains explore"]
+    assert names(found) == ["nearly Gaussian", *WEIGHTS, *CHECKS]
+    is_near(found, mode)
+
+
+@pytest.mark.filterwarnings("ignore:Do not trust")
+def test_chains_that_diverge_are_noted_and_replaced(two, mode, monkeypatch):
+    def diverge(*_, **__):
+        raise DivergedError([Divergence("mean[0]", 1, 0)], np.zeros((1, 1, mode.model.size)))
+
+    monkeypatch.setattr(inference, "NEARLY_GAUSSIAN", 0.1)
+    monkeypatch.setattr(inference, "FEW", 1.0)
+    monkeypatch.setattr(inference, "chain_pool", lambda *_: (None, BAD._replace(passed=True)))
+    monkeypatch.setattr(inference, "by_chain", diverge)
+    monkeypatch.setattr(methods, "hmc", laplace_draws)
+    model, series, start = two
+    found = infer(np.random.default_rng(1), model, series, start=start, wanted=50)
+    assert found.method == "importance"
+    assert found.why[1].startswith("chains on windows diverge (mean[0] diverged at draw 1 of chain 0")
+    with pytest.raises(DivergedError):  # those who asked for chains are told
+        infer(np.random.default_rng(1), model, series, start=start, wanted=50, method="chain")
+
+
+@pytest.mark.filterwarnings("ignore:Do not trust")
+def test_states_with_few_observations_are_explored(two, mode, monkeypatch):
+    """However Gaussian the posterior looks at its mode."""
+    monkeypatch.setattr(inference, "NEARLY_GAUSSIAN", 0.0)
+    monkeypatch.setattr(methods, "hmc", laplace_draws)
+    model, series, start = two
+    stages = []
+    found = infer(np.random.default_rng(1), model, series, start=start, wanted=200,
+                  on_progress=lambda stage, *_: stages.append(stage))  # fmt: skip
+    assert found.method == "importance"
+    assert found.why[1:] == [
+        "a state has only 10 observations, and its posterior may have long tails",
+        "importance sampling from what chains explore",
+    ]
+    assert "exploring the posterior" in stages
     assert found.theta.shape == (1, round(2 * found.weighted.effective), model.size)
+    np.testing.assert_array_equal(found.shares, 1.0)
     is_near(found, mode)
 
 
 def test_importance_sampling_without_a_point_that_counts(two, mode, monkeypatch):
-    """None has a density: asked for, it is refused; by the rule, and among several modes, others take its place."""
+    """None has a density: asked for, it is refused; by the rule, chains take its place."""
 
     class Nowhere(Roots):
         def log_density(self, phi):
@@ -363,53 +388,61 @@ def test_importance_sampling_without_a_point_that_counts(two, mode, monkeypatch)
     model, series, start = two
     job = Job(np.random.default_rng(0), mode, series)
     none = adaptive_importance(job.rng, Nowhere(mode, series), 100, (20, 20))
-    assert (len(none.theta), none.effective, none.n_drawn) == (0, 0, 20 + 4 * 400)
+    assert (len(none.theta), none.effective, none.n_drawn) == (0, 0, 20 + (1 + MORE_ROUNDS) * 400)
     assert not any(c.passed for c in check_weights(none, 100) if c.name != "largest weight")
     monkeypatch.setattr(inference, "Roots", Nowhere)
     with pytest.raises(ValueError, match=r"none of the \d+ points drawn around the mode has a positive density"):
         infer(job.rng, model, series, start=start, method="importance")
-    monkeypatch.setattr(inference, "by_hmc_with_evidence", lambda *given: given)
-    assert inference.by_weights(job) == (job, inference.WORK)
-
-
-def test_rows_as_gamma_numbers_where_they_are_better(two, monkeypatch):
-    monkeypatch.setattr(points, "MESSAGE_BYTES", 0)
-    monkeypatch.setattr(inference, "NEARLY_GAUSSIAN", 1.1)
-    real, shares, seen = inference.laplace_importance, iter([0.4, 0.6]), []
-    monkeypatch.setattr(inference, "laplace_importance", lambda *a: real(*a)._replace(last_share=next(shares)))
-
-    def adapted(rng, roots, wanted):
-        seen.append(type(roots))
-        return adaptive_importance(rng, roots, wanted, (200, 200))
-
-    monkeypatch.setattr(inference, "adaptive_importance", adapted)
-    model, series, start = two
-    found = infer(np.random.default_rng(1), model, series, start=start, wanted=200)
-    assert seen == [GammaRows]
-    assert found.why[1] == "with rows of the transition matrix as gamma variates 60%"
-    assert found.checks[0].value == 0.6
+    monkeypatch.setattr(methods, "hmc", laplace_draws)
+    with pytest.warns(RuntimeWarning) as given:
+        assert infer(job.rng, model, series, start=start, wanted=100).method == "hmc"
+    assert str(given[0].message).startswith("the posterior is poorly identified")
 
 
 @pytest.mark.jit
 def test_importance_sampling_that_fails_is_not_believed(two, monkeypatch):
-    monkeypatch.setattr(points, "MESSAGE_BYTES", 0)
-    monkeypatch.setattr(inference, "NEARLY_GAUSSIAN", 1.1)
-    monkeypatch.setattr(inference, "FAR_FROM_GAUSSIAN", 1.1)
+    monkeypatch.setattr(inference, "check_weights", lambda *_: [BAD])
     monkeypatch.setattr(methods, "hmc", laplace_draws)
     model, series, start = two
     with pytest.warns(RuntimeWarning) as given:
         found = infer(np.random.default_rng(1), model, series, start=start, wanted=200)
-    assert str(given[0].message).startswith("the posterior is poorly identified: Do not trust these results: nearly G")
+    assert str(given[0].message).startswith("the posterior is poorly identified: Do not trust these results: made up")
     assert found.method == "hmc"
     assert found.why[-1] == "importance sampling fails its checks: Hamiltonian Monte Carlo on all data"
-    assert not found.checks[0].passed
+
+
+@pytest.mark.filterwarnings("ignore:Do not trust", "ignore:interrupted")
+def test_what_was_explored_before_an_interrupt_is_returned(two, mode, monkeypatch):
+    monkeypatch.setattr(methods, "hmc", lambda *given, **more: laplace_draws(*given, **more)[:, :7])
+    model, series, start = two
+    found = infer(np.random.default_rng(1), model, series, start=start, wanted=200)
+    assert found.theta.shape == (1, 7 * methods.LANES, model.size)
+    assert found.why[-1] == "interrupted while the posterior was explored"
+    assert not all(c.passed for c in found.checks)
+
+
+def test_a_long_series_is_explored_through_blocks(two, mode, monkeypatch):
+    seen = []
+
+    def watched(rng, mode, series, steps, **more):
+        seen.append(series)
+        return laplace_draws(rng, mode, series, steps, **more)
+
+    monkeypatch.setattr(methods, "hmc", watched)
+    monkeypatch.setattr(methods, "EXPLORED", 20)
+    monkeypatch.setattr(methods, "anchored_sample", lambda rng, mode, series, size, threads: (series, size))
+    monkeypatch.setattr(methods, "BatchedLogPosterior", lambda *_: BatchedLogPosterior(mode.model, two[1]))
+    draws, complete = methods.explore(Job(np.random.default_rng(0), mode, two[1]), [mode, mode])
+    assert seen == [(two[1], 10)] * 2
+    assert complete
+    assert draws.shape == (2 * methods.LANES * methods.EXPLORING_STEPS, mode.model.size)
 
 
 def three_clusters():
     """Two states for three clusters: the one in the middle goes with either of the others."""
     rng = np.random.default_rng(0)
-    y = np.concatenate([0.5 * rng.normal(size=4) + c for c in (-9.0, 0.0, 9.0)])
-    series = rh.Series(rng.permutation(np.r_[y, -y]))
+    y = rng.permutation(np.concatenate([0.5 * rng.normal(size=4) + c for c in (-9.0, 0.0, 9.0)]))
+    series = rh.Series(np.r_[y, -y[::-1]])  # two states are reversible in time
     model = rh.Model(rh.Gaussian(), 2, rh.default_priors(rh.Gaussian(), 2, series))
     half = [[0.5, 0.5], [0.5, 0.5]]
     low = model.parameters(half, mean=[-9, 4.5], variance=[0.5, 20])
@@ -426,38 +459,40 @@ def with_another_mode(monkeypatch, model, series, low, high):
     return first
 
 
-@pytest.mark.parametrize("short", [True, False])
 @pytest.mark.filterwarnings("ignore:Do not trust")
-def test_modes_of_the_same_height_are_stacked(short, monkeypatch):
+def test_modes_of_the_same_height_are_sampled_together(monkeypatch):
     """The data are symmetric: so are the shares of the modes, and the means of all draws."""
     model, series, low, high = three_clusters()
     with_another_mode(monkeypatch, model, series, low, high)
     monkeypatch.setattr(methods, "hmc", laplace_draws)
-    if not short:
-        monkeypatch.setattr(points, "MESSAGE_BYTES", 0)
-    with pytest.warns(RuntimeWarning, match="2 modes of the posterior of nearly the same height, with shares"):
-        found = infer(np.random.default_rng(3), model, series, wanted=200)
-    assert found.method == "stacked"
-    how = "Hamiltonian Monte Carlo" if short else "importance sampling"
-    assert found.why == [f"2 modes within 10 of the log posterior: {how} around each, stacked by evidence"]
+    with pytest.warns(RuntimeWarning, match="2 modes of the posterior, with shares"):
+        found = infer(np.random.default_rng(3), model, series, wanted=400)
+    assert found.method == "importance"
+    assert found.why[1] == "the posterior has 2 modes that matter"
+    error = 1 / np.sqrt(found.effective)
+    assert abs(found.shares[0] - 0.5) < 4 * error
     (outside,) = [c for c in found.checks if c.name == "second modes"]
-    assert 0.2 < outside.value <= 0.5
+    assert outside.value == pytest.approx(found.shares.min() / found.shares.sum())
+    assert outside.message.endswith("outside the largest of 2 modes, which cover 100.0% of the evidence")
     assert "posterior means lie between them" in outside.note
     means = found.mode.model.unpack_all(found.theta[0])[0][:, :, 0]
-    assert 0.2 < (means.sum(1) > 0).mean() < 0.8
+    assert abs((means.sum(1) > 0).mean() - 0.5) < 4 * error
 
 
 @pytest.mark.filterwarnings("ignore:Do not trust")
-def test_chains_with_one_law_are_not_stacked(two, mode, monkeypatch):
+def test_modes_without_evidence_are_left_out(two, monkeypatch):
+    """And what they have is said."""
     model, series, start = two
+    first = with_another_mode(monkeypatch, model, series, start, start)
+    monkeypatch.setattr(inference, "laplace_evidence", lambda m: 0.0 if m.others == first.others else -8.0)
     monkeypatch.setattr(methods, "hmc", laplace_draws)
-    near = mode.model.unpack(mode.theta + 0.5 * mode.factor.sum(1))
-    with_another_mode(monkeypatch, model, series, start, near)
     found = infer(np.random.default_rng(0), model, series, wanted=50)
-    assert found.method == "hmc"
-    assert found.why[0].startswith("chains from 2 starting points move between the modes")
-    assert found.theta.shape == (2 * methods.LANES, 100, model.size)
-    assert found.checks[-1] == Check("second modes", 0.0, True, "other modes of nearly the same height")
+    np.testing.assert_allclose(found.shares, 1 / (1 + np.exp(-8)))
+    (modes,) = [c for c in found.checks if c.name == "second modes"]
+    assert modes.passed
+    monkeypatch.setattr(inference, "COVERED", 0.9999)
+    with pytest.warns(RuntimeWarning, match=r"second modes 0 .* of 1 modes, which cover 100.0% of the evidence"):
+        infer(np.random.default_rng(0), model, series, wanted=50)
 
 
 def test_second_modes_that_are_not_sampled_are_said(two, monkeypatch):
@@ -557,10 +592,6 @@ def test_the_evidence_is_that_of_a_gamma_prior():
     found = adaptive_importance(np.random.default_rng(0), roots, 300.0, (100, 100))
     assert found.evidence == pytest.approx(evidence, abs=0.05)
     assert found.effective >= 300
-    draws = found.resample(np.random.default_rng(1), 400)
-    assert bridge_evidence(
-        np.random.default_rng(2), mode, BatchedLogPosterior(mode.model, series), draws
-    ) == pytest.approx(evidence, abs=0.1)
 
 
 def test_an_interrupted_round_is_left_out():
@@ -585,11 +616,14 @@ def test_weights_of_few_points_are_tempered():
     """One point with all the weight says nothing about the covariance: it stays near the identity."""
     x = np.random.default_rng(0).standard_normal((200, 2))
     logs = np.where(np.arange(200) == 0, 50.0, 0.0)
-    mean, covariance = weighted_moments(x, logs)
-    assert np.abs(mean).max() < 1.0
-    assert np.linalg.eigvalsh(covariance).min() > 0.2
-    even, _ = weighted_moments(x, np.zeros(200))
-    np.testing.assert_allclose(even, x.mean(0))
+    rng = np.random.default_rng(1)
+    few = representative(rng, x, logs)
+    assert len(np.unique(few, axis=0)) > 8
+    proposal = fitted(rng, few)
+    assert np.abs(proposal.means[0]).max() < 1.0
+    assert np.linalg.eigvalsh(proposal.factors[0] @ proposal.factors[0].T).min() > 0.2
+    assert len(representative(rng, x, np.zeros(200))) >= 199
+    np.testing.assert_array_equal(fitted(rng, np.empty((0, 2))).factors[0], np.eye(2))
 
 
 def test_no_step_leads_to_roots_below_zero(two, mode):

@@ -26,15 +26,15 @@ def hmc(
     chains: int = LANES,
     leaps: int = 8,
     accept: float = 0.8,
+    warm_up: int | None = None,
     threads: int | None = None,
     on_progress: OnStep | None = None,
 ) -> Array:
     """Draw from the posterior by Hamiltonian Monte Carlo on all data, in whitened coordinates.
 
-    The number of leapfrog steps of each trajectory is drawn at random.  During a warm-up of a quarter as many draws (at
-    least 120), the metric adapts from that of the mode to the covariance of the draws of all chains, and a common step
-    size is tuned to the target acceptance rate.  On short series the chains advance together, one per SIMD lane: up to
-    16 of them cost as much as one.
+    The number of leapfrog steps of each trajectory is drawn at random.  During a warm-up, the metric adapts from that
+    of the mode to the covariance of the draws of all chains, and a common step size is tuned to the target acceptance
+    rate.  On short series the chains advance together, one per SIMD lane: up to 16 of them cost as much as one.
 
     Parameters
     ----------
@@ -52,6 +52,8 @@ def hmc(
         Mean number of leapfrog steps per trajectory.
     accept
         Target acceptance rate.
+    warm_up
+        Number of draws per chain that are left out; None (default): a quarter of ``steps``, at least 120.
     threads
         Number of threads; None (default): all available ones.
     on_progress
@@ -78,7 +80,7 @@ def hmc(
         values, slopes = points.values_and_slopes(centre + z @ factor.T)
         return ChainState(z, values, slopes @ factor)
 
-    out, warm, t = np.empty((chains, steps, d)), max(120, steps // 4), 0
+    out, warm, t = np.empty((chains, steps, d)), warm_up or max(120, steps // 4), 0
     here = evaluate(initial_positions(rng, mode, points, chains))
     log_size, visited = math.log(0.5 / d**0.25), []
     try:

@@ -5,6 +5,7 @@ In cube-root coordinates the posterior is nearly Gaussian: :math:`\phi = (P_{jk}
 :math:`\sum \log (3 / \phi)`.
 """
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -15,12 +16,20 @@ from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.common.checks import warn_interrupted
 from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.exact.block_sample import Observations
-from rarehmm.exact.passes import expectations, log_posterior
+from rarehmm.exact.passes import log_posterior
 from rarehmm.model.model import Model
 from rarehmm.model.priors import InverseGamma
 from rarehmm.search.mode import Mode, is_labelled_like_mode, metric
 
 DEGREES = 4.0  # degrees of freedom of the proposals
+NEARLY_GAUSSIAN = 0.8  # share of effective points of the Laplace approximation
+LAPLACE_POINTS = (64, 128, 256, 512, 1024, 2048)  # numbers of these points at which their share is looked at
+CLEAR = 3.0  # standard errors that the share must be away from a limit
+MORE_ROUNDS = 5  # rounds beyond the plan
+WIDE = 1.2  # width of the proposal at the mode that is part of every mixture, beside the Laplace approximation
+BROADER = 2.0  # width of the second copy of each component
+COMPONENTS = (1, 2, 4, 8, 16)  # numbers of components to try
+MOST_FITTED = 2000  # points to which a proposal is fitted
 
 
 class Roots:
@@ -48,6 +57,10 @@ class Roots:
     def theta(self, phi: Array) -> Array:
         """Points theta (..., d) of roots phi (..., .)."""
         return from_roots(phi, self.power)
+
+    def whiten(self, theta: Array) -> Array:
+        """Whitened roots (n, d) of points theta (n, d): standard normal where the Laplace approximation is exact."""
+        return np.asarray(solve_triangular(self.factor, (self.roots(theta) - self.centre).T, lower=True).T)
 
     def log_jacobian(self, phi: Array) -> Array:
         """Log density of phi (n, .) minus that of theta."""
@@ -113,69 +126,6 @@ class Roots:
         better = phi + factor @ (factor.T @ self.slope(phi))
         before, after = self.log_density(np.array([phi, better]))
         return better if after > before else phi, factor
-
-
-class GammaRows(Roots):
-    r"""Cube-root coordinates in which rows of the transition matrix are gamma variates, with no entry as reference.
-
-    The variates are :math:`g_{jk} = P_{jk} r_j`, the coordinates :math:`g_{jk}^{1/3}`, where the sum
-    :math:`r_j \sim Gamma(c_j)` is auxiliary, :math:`c_j = K \alpha + n_j`, and :math:`n_j` is the expected number of
-    transitions from j at the mode.  This is better than ``Roots`` where a row has few counts.
-    """
-
-    def __init__(self, mode: Mode, series: Observations, threads: int | None = None) -> None:
-        parameters = mode.model.unpack(mode.theta)
-        counts = expectations(mode.model, parameters, series, threads=threads).pairs.sum(1)
-        self.total = mode.model.n_states * mode.model.priors.transition.concentration + counts
-        self.n_emission = parameters.phi.size
-        super().__init__(mode, series, threads)
-
-    @property
-    def rooted(self) -> BoolArray:
-        K = self.model.n_states
-        return np.append(self.power[: self.n_emission] != 0, np.ones(K * K, dtype=bool))
-
-    def roots(self, theta: Array) -> Array:
-        K, E = self.model.n_states, self.n_emission
-        numbers = self.total[:, None] * self.model.coordinates.unpack(theta[..., E:], K)
-        rows = np.cbrt(numbers).reshape(*theta.shape[:-1], -1)
-        return np.concatenate([to_roots(theta[..., :E], self.power[:E]), rows], axis=-1)
-
-    def theta(self, phi: Array) -> Array:
-        E = self.n_emission
-        ratios = 3 * self.model.coordinates.pack(self._rows(phi))
-        return np.concatenate([from_roots(phi[..., :E], self.power[:E]), ratios], axis=-1)
-
-    def _rows(self, phi: Array) -> Array:
-        """Coordinates of the transition matrix, as (..., K, K)."""
-        return phi[..., self.n_emission :].reshape(*phi.shape[:-1], self.model.n_states, self.model.n_states)
-
-    def log_jacobian(self, phi: Array) -> Array:
-        E, K = self.n_emission, self.model.n_states
-        rows = self._rows(phi)
-        sums = (rows**3).sum(-1)
-        logs = 3 * np.log(rows) - np.log(sums)[..., None]  # of P
-        auxiliary = (self.total - K) * np.log(sums) - sums - gammaln(self.total)
-        here = auxiliary.sum(-1) + (np.log(3 * rows**2) - logs).sum((-1, -2))
-        return np.asarray(here + np.log(3 / phi[:, :E][:, self.rooted[:E]]).sum(1))
-
-    def slope(self, phi: Array) -> Array:
-        E, K = self.n_emission, self.model.n_states
-        g = log_posterior(self.model, self.theta(phi), self.series, threads=self.threads)[1]
-        rows = self._rows(phi)
-        sums = (rows**3).sum(1, keepdims=True)
-        P, slopes = rows**3 / sums, np.zeros((K, K))  # in the logarithms of the gamma numbers
-        slopes[self.model.coordinates.free(K)] = g[E:]
-        reference = np.ones((K, K), dtype=bool)
-        reference[self.model.coordinates.free(K)] = False
-        slopes[reference] = -slopes.sum(1)
-        slopes += (self.total[:, None] - K) * P - rows**3 + K * P - 1 + 2 / 3
-        return np.concatenate([root_slope(phi[:E], self.power[:E], g[:E]), (3 / rows * slopes).ravel()])
-
-    def _mode(self, mode: Mode) -> tuple[Array, Array]:
-        spread = np.linalg.norm(mode.factor, axis=1)
-        phi, factor = self._refine(self.roots(mode.theta), spread)
-        return self._refine(self._climb(phi, factor), spread)
 
 
 def to_roots(theta: Array, power: Array) -> Array:
@@ -275,6 +225,11 @@ class Proposal(NamedTuple):
         noise = rng.standard_normal((size, d)) / np.sqrt(rng.chisquare(DEGREES, size) / DEGREES)[:, None]
         return np.array([self.means[k] + self.factors[k] @ e for k, e in zip(kind, noise, strict=True)])
 
+    def mixed_with(self, other: "Proposal", share: float) -> "Proposal":
+        """Mixture of this proposal and a ``share`` of another."""
+        shares = [*((1 - share) * s for s in self.shares), *(share * s for s in other.shares)]
+        return Proposal(shares, self.means + other.means, self.factors + other.factors)
+
     def log_density(self, x: Array) -> Array:
         """Log densities (n,) of points x (n, d)."""
         d = x.shape[1]
@@ -287,49 +242,73 @@ class Proposal(NamedTuple):
         return np.asarray(logsumexp(parts, axis=0))
 
 
-def laplace_importance(rng: np.random.Generator, roots: Roots, size: int = 256, *, first: int = 64) -> Weighted:
+def laplace_importance(
+    rng: np.random.Generator,
+    roots: Roots,
+    totals: tuple[int, ...] = LAPLACE_POINTS,
+    *,
+    limit: float = NEARLY_GAUSSIAN,
+) -> Weighted:
     """Draw points from the Gaussian at the mode in cube-root coordinates, and weight them to the posterior.
 
-    No more than ``first`` points are drawn if their effective share leaves no doubt, above .93 or below .5.
+    Their number grows along ``totals`` until it is clear on which side of ``limit`` their effective share lies.
     """
     z, log_weights = np.empty((0, len(roots.centre))), np.empty(0)
     constant = np.log(np.diag(roots.factor)).sum() + len(roots.centre) / 2 * np.log(2 * np.pi)
-    for count in (min(first, size), size - min(first, size)):
-        new = rng.standard_normal((count, len(roots.centre)))
+    for total in totals:
+        new = rng.standard_normal((total - len(z), len(roots.centre)))
         logs = roots.log_density(roots.centre + new @ roots.factor.T) + (new**2).sum(1) / 2 + constant
         z, log_weights = np.vstack([z, new]), np.append(log_weights, logs)
-        inside = np.isfinite(log_weights)
-        share = effective(log_weights[inside]) / len(z)
-        if not 0.5 <= share <= 0.93:
+        share = effective(log_weights[np.isfinite(log_weights)]) / len(z)
+        if is_clear(log_weights, share, limit):
             break
+    inside = np.isfinite(log_weights)
     return Weighted(roots.theta(roots.centre + z[inside] @ roots.factor.T), log_weights[inside], len(z), share)
 
 
+def is_clear(log_weights: Array, share: float, limit: float) -> bool:
+    """Whether enough log weights (n,) were drawn to say on which side of ``limit`` their effective share lies.
+
+    The standard error is that of the mean over eight parts; it must fit ``CLEAR`` times between share and limit.
+    """
+    parts = np.array_split(log_weights, 8)
+    shares = np.array([effective(part[np.isfinite(part)]) / len(part) for part in parts])
+    error = max(float(shares.std(ddof=1)) / np.sqrt(len(parts)), 1e-3)
+    return bool(abs(share - limit) > CLEAR * error)
+
+
 def adaptive_importance(
-    rng: np.random.Generator, roots: Roots, wanted: float = 1000.0, rounds: tuple[int, ...] = (400, 400, 400, 800)
+    rng: np.random.Generator,
+    roots: Roots,
+    wanted: float = 1000.0,
+    rounds: tuple[int, ...] = (400, 400, 400, 800),
+    *,
+    explored: Array | None = None,
 ) -> Weighted:
     """Draw points from adaptive proposals, and weight them to the posterior.
 
-    After each round a Student-t distribution is fitted to all points so far; weights are the posterior over the mixture
-    of all proposals (deterministic mixture).  The last planned round is as long as it takes to reach the effective
-    sample size ``wanted``; up to three more follow if it is not reached.  Ctrl-C returns the result of the last
-    complete round.
+    The first proposal is a mixture of Student-t distributions fitted to draws ``explored`` (n, d) of theta, by default
+    a single one at the mode.  After each round another is fitted to all points so far; weights are the posterior over
+    the mixture of all proposals (deterministic mixture).  The last planned round is as long as it takes to reach the
+    effective sample size ``wanted``; up to ``MORE_ROUNDS`` follow if it is not reached.  Ctrl-C returns the result of
+    the last complete round.
     """
-    d, unit = len(roots.centre), np.eye(len(roots.centre))
-    proposals = [Proposal([1.0], [np.zeros(d)], [1.05 * unit])]
+    d = len(roots.centre)
+    seen = np.empty((0, d)) if explored is None else roots.whiten(explored)
+    wide = Proposal([1.0], [np.zeros(d)], [WIDE * np.eye(d)])
+    proposals = [Proposal([1.0], [np.zeros(d)], [1.05 * np.eye(d)]) if explored is None else fitted(rng, seen)]
     points, logs, sizes = np.empty((0, d)), np.empty(0), np.empty(0)
     constant = np.log(np.diag(roots.factor)).sum()
     weights, inside, reached, own, number = logs, np.empty(0, dtype=bool), 0.0, 1.0, 0
     interrupted = False
     try:
-        while number < len(rounds) or (reached < wanted and number < len(rounds) + 3):
+        while number < len(rounds) or (reached < wanted and number < len(rounds) + MORE_ROUNDS):
             size = rounds[min(number, len(rounds) - 1)]
             if number >= len(rounds) - 1:  # as many as are still missing, at the efficiency of the previous round
                 size = int(np.clip(1.1 * (wanted - reached) / max(own, 0.1), size, max(size, 4 * wanted)))
             if number > 0:
-                mean, covariance = weighted_moments(points[inside], weights[inside])
-                learnt = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
-                proposals.append(Proposal([0.85, 0.15], [mean, np.zeros(d)], [learnt, 1.2 * unit]))
+                learnt = fitted(rng, np.vstack([representative(rng, points[inside], weights[inside]), seen]))
+                proposals.append(learnt.mixed_with(wide, 0.15 if explored is None else 0.05))
             new = proposals[-1].draw(rng, size)
             fresh = roots.log_density(roots.centre + new @ roots.factor.T) + constant
             own = effective((fresh - proposals[-1].log_density(new))[np.isfinite(fresh)]) / size
@@ -348,47 +327,56 @@ def adaptive_importance(
     return Weighted(theta, weights[inside], len(points), own, interrupted)
 
 
-def weighted_moments(points: Array, log_weights: Array) -> tuple[Array, Array]:
-    """Mean and covariance of weighted points.
+def representative(rng: np.random.Generator, points: Array, log_weights: Array) -> Array:
+    """Points (m, d) drawn in proportion to their weights, as many as these are worth, and at most ``MOST_FITTED``.
 
-    Weights are cut at n^(-1/2) and tempered until they are worth 8 d points; the covariance is shrunk towards the
-    identity, which it equals if there are no points.
+    Weights are cut at n^(-1/2) and tempered until they are worth 8 d points.
     """
     n, d = points.shape
     if n == 0:
-        return np.zeros(d), np.eye(d)
+        return points
     logs = np.minimum(log_weights - logsumexp(log_weights), -0.5 * np.log(n))
     power = 1.0
     while effective(power * logs) < 8 * d and power > 0.02:
         power *= 0.8
     weights = np.exp(power * logs - logsumexp(power * logs))
-    worth = effective(power * logs)
-    mean = weights @ points
-    covariance = (points - mean).T @ ((points - mean) * weights[:, None])
-    share = worth / (worth + 3 * d)
-    return mean, share * covariance + (1 - share) * np.eye(d)
+    count = int(np.clip(effective(power * logs), 1, MOST_FITTED))
+    return points[rng.choice(n, count, p=weights)]
 
 
-def bridge_evidence(rng: np.random.Generator, mode: Mode, points: BatchedLogPosterior, draws: Array) -> float:
-    """Log marginal likelihood around a mode, from draws (n, d) there, by bridge sampling.
+def fitted(rng: np.random.Generator, points: Array) -> Proposal:
+    """Mixture of Student-t distributions fitted to whitened points (n, d).
 
-    The states of the draws are labelled as at the mode, and the integral is over points with these labels.
-
-    A Student-t distribution g is fitted to one half of the draws; with the other half, and as many draws from g, the
-    ratio :math:`r = E_g[p / (s p + s' r g)] / E_p[g / (s p + s' r g)]` is iterated (Meng and Wong 1996).
+    A Gaussian mixture with as many components as the Bayesian information criterion supports; each appears a second
+    time with ``BROADER`` times its width.  The covariance of a single component is shrunk towards the identity, which
+    it equals if there are no points.
     """
-    fit, rest = draws[::2], draws[1::2]
-    rest = rest[:: max(1, len(rest) // 2000)]
-    scale = (DEGREES - 2) / DEGREES  # of a Student-t distribution with the covariance of the draws
-    factor = np.linalg.cholesky(scale * np.atleast_2d(np.cov(fit.T)) + 1e-12 * np.eye(draws.shape[1]))
-    proposal = Proposal([1.0], [fit.mean(0)], [np.asarray(factor, dtype=np.float64)])
-    others = proposal.draw(rng, len(rest))
-    mine, theirs = (points.values(x) - proposal.log_density(x) for x in (rest, others))  # log p / g
-    theirs[~is_labelled_like_mode(mode, others)] = -np.inf
-    log_r = float(np.median(mine))
-    for _ in range(1000):
-        new = logsumexp(theirs - np.logaddexp(theirs, log_r)) - logsumexp(-np.logaddexp(mine, log_r))
-        if abs(new - log_r) < 1e-8:
+    from sklearn.exceptions import ConvergenceWarning  # here, since it takes longer to import than the rest of rarehmm
+    from sklearn.mixture import GaussianMixture
+
+    n, d = points.shape
+    if n < 2:
+        return Proposal([1.0], [np.zeros(d)], [np.eye(d)])
+    centre, scale = points.mean(0), np.maximum(points.std(0), 1e-6)
+    share = n / (n + 3.0 * d)
+    single = share * np.atleast_2d(np.cov(points.T, bias=True)) + (1 - share) * np.eye(d)
+    weights, means, covariances = np.ones(1), centre[None], single[None]
+    lowest, z = np.inf, (points - centre) / scale
+    for count in COMPONENTS:
+        if n < 4 * count * d:
             break
-        log_r = float(new)
-    return log_r
+        mixture = GaussianMixture(
+            count, reg_covar=1e-3, max_iter=60, init_params="k-means++", random_state=int(rng.integers(2**31))
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # close enough for a proposal
+            criterion = float(mixture.fit(z).bic(z))
+        if criterion >= lowest:
+            break
+        lowest = criterion
+        if count > 1:
+            weights, means = mixture.weights_, centre + scale * mixture.means_
+            covariances = scale[:, None] * mixture.covariances_ * scale
+    factors = [np.asarray(np.linalg.cholesky(c), dtype=np.float64) for c in covariances]
+    shares = [*(0.9 * weights), *(0.1 * weights)]
+    return Proposal(shares, [*means, *means], [*factors, *(BROADER * f for f in factors)])

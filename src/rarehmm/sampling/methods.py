@@ -11,6 +11,7 @@ import numpy as np
 
 from rarehmm.common.arrays import Array
 from rarehmm.common.progress import OnProgress, silent
+from rarehmm.data.series import Series
 from rarehmm.designs.pilot import pilot
 from rarehmm.engine.contracts.design import Design, pooled
 from rarehmm.engine.contracts.sampler import excess_variance
@@ -34,8 +35,9 @@ from rarehmm.sampling.diagnostics import (
 )
 from rarehmm.sampling.gibbs import gibbs
 from rarehmm.sampling.hmc import hmc
-from rarehmm.sampling.importance import effective
+from rarehmm.sampling.importance import NEARLY_GAUSSIAN, effective
 from rarehmm.sampling.variational import gaussian_approximation
+from rarehmm.search.long_series import anchored_sample
 from rarehmm.search.mode import Mode, relabel_states
 from rarehmm.windows.gradients import Frozen, freeze, window_gradients
 from rarehmm.windows.information import WindowInformation
@@ -48,7 +50,8 @@ BUFFERS = (2, 5, 10, 20)
 HALF_WIDTH = 2
 MEMORY = 4 << 20  # bytes of windows gathered together: they stay in the cache
 FAR = 32 << 20  # the same where the series is not in memory: each refill reads all of it
-NEARLY_GAUSSIAN = 0.8  # share of effective points of the Laplace approximation
+EXPLORED = 100_000  # observations; a longer series is explored through a sample of half as many
+EXPLORING_STEPS = 60  # draws of each chain that explores, after as many that are left out
 
 MakeDesign = Callable[[WindowInformation], Design]
 
@@ -73,6 +76,7 @@ class Job(NamedTuple):
     wanted: float = 1000.0
     threads: int | None = None
     on_progress: OnProgress = silent
+    whole: Series | None = None  # the series of which ``series`` may be a sample of blocks
     executor: Any = None  # runs the chains in place of threads
     sampler: Any = Baoab()
     design: MakeDesign = pilot
@@ -124,7 +128,7 @@ def gaussian_draws(job: Job, mean: Array, factor: Array, chains: int = 4) -> Sam
 def mixed_draws(job: Job, draws: Array, mixed: Mixing) -> Sampled:
     """Draws of Markov chains with the checks of their mixing."""
     names = job.mode.model.component_names
-    return Sampled(draws, check_mixing(mixed, names, job.wanted), float(mixed.bulk.min()))
+    return Sampled(draws, check_mixing(mixed, names, job.wanted), mixed.smallest)
 
 
 # ---------------------------------------------------------------- all data
@@ -150,9 +154,9 @@ def by_gibbs(job: Job, chains: int = 4) -> Sampled:
         enough = min(len(one) for one in more)
         draws = np.concatenate([draws, [one[:enough] for one in more]], axis=1)
         mixed = mixing(relabel_like_mode(mode, draws))
-        if enough < steps or mixed.bulk.min() >= wanted:
+        if enough < steps or mixed.smallest >= wanted:
             break
-        here, steps = [model.unpack(one[-1]) for one in more], round(steps * min(4.0, 1.2 * wanted / mixed.bulk.min()))
+        here, steps = [model.unpack(one[-1]) for one in more], round(steps * min(4.0, 1.2 * wanted / mixed.smallest))
     return mixed_draws(job, draws, mixed)
 
 
@@ -178,11 +182,33 @@ def by_hmc(job: Job, ways: tuple[tuple[int, float], ...] = TRAJECTORIES, work: f
         more = hmc(rng, mode, series, steps, leaps=leaps, accept=accept, threads=threads, on_progress=report)
         draws = np.concatenate([draws, more], axis=1)
         mixed = mixing(relabel_like_mode(mode, draws))
-        missing = 1.2 * wanted / mixed.bulk.min() - 1  # times as many draws as there are
+        missing = 1.2 * wanted / mixed.smallest - 1  # times as many draws as there are
         if more.shape[1] < steps or missing <= 0.2 or mixed.r_hat.max() > 1.5:
             break
         steps = round(steps * min(8.0, missing) + 20)
     return mixed_draws(job, draws, mixed)
+
+
+def explore(job: Job, modes: list[Mode]) -> tuple[Array, bool]:
+    """Draws (n, d) of short chains of Hamiltonian Monte Carlo from each mode, labelled as at the job's mode.
+
+    They show how far the posterior reaches, not how it is distributed.  A long series is represented by a sample of
+    its blocks.  Also whether there was time for all of them: not after Ctrl-C.
+    """
+    rng, series, steps = job.rng, job.whole or rows_in(job.series), EXPLORING_STEPS
+    found: list[Array] = []
+    for m in modes:
+        data = series if len(series) <= EXPLORED else anchored_sample(rng, m, series, EXPLORED // 2, job.threads)
+        chains = LANES if BatchedLogPosterior(m.model, data).short else LANES // 2
+
+        def report(step: int, done: int = 2 * steps * len(found)) -> None:
+            job.on_progress("exploring the posterior", done + step, 2 * steps * len(modes))
+
+        draws = hmc(rng, m, data, steps, chains=chains, warm_up=steps, threads=job.threads, on_progress=report)
+        found.append(convert_coordinates(job.mode.model, m.model, draws.reshape(-1, draws.shape[-1])))
+        if draws.shape[1] < steps:
+            break
+    return relabel_states(job.mode, np.concatenate(found)), draws.shape[1] == steps
 
 
 # ---------------------------------------------------------------- windows
@@ -260,6 +286,6 @@ def by_chain(job: Job, pool: Pool, chains: int = 4) -> Sampled:
         more = move(pool, draws[:, -1], steps, thin=2, on_progress=partial(job.on_progress, "chains"))
         draws = more if draws is first else np.concatenate([draws, more], axis=1)
         mixed = mixing(relabel_like_mode(mode, draws))
-        if more.shape[1] < steps // 2 or mixed.bulk.min() >= wanted:
+        if more.shape[1] < steps // 2 or mixed.smallest >= wanted:
             break
     return mixed_draws(job, draws, mixed)

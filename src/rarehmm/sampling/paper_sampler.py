@@ -96,7 +96,7 @@ def by_paper(job: Job, settings: PaperSampler, chains: int = 4) -> Sampled:
             continue
         draws = np.concatenate([draws, convert_coordinates(mode.model, model, more)], axis=1)
         mixed = mixing(relabel_like_mode(mode, draws))
-        if more.shape[1] < steps // THIN or mixed.bulk.min() >= wanted:
+        if more.shape[1] < steps // THIN or mixed.smallest >= wanted:
             break
         done, here = done + steps, more[:, -1]
         steps = min(2 * done, STEPS - done)

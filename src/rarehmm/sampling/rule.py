@@ -1,14 +1,12 @@
 """The decision rule: which method samples the posterior, and why.
 
-1. The posterior is nearly Gaussian in cube-root coordinates (importance sampling from the Laplace approximation keeps
-   at least 80 % of its points) and a buffer passes its test: chains on windows with control variates, whose cost does
-   not grow with the series.
-2. Else, on a series so short that many exact gradients cost little: Hamiltonian Monte Carlo on all data.  Posteriors
-   from few rare observations have long arms, which importance sampling overlooks without a sign.
-3. Else adaptive importance sampling on forward passes, in cube-root coordinates or with rows of the transition matrix
-   as gamma variates, accepted only if the posterior is not too far from a Gaussian and no few points carry it.
-4. Else Hamiltonian Monte Carlo on all data, with a warning.
-5. A second mode of nearly the same height: modes are stacked by their evidence, with a warning.
+1. There is one mode that matters, every state has at least ``FEW`` observations, the posterior is nearly Gaussian in
+   cube-root coordinates (importance sampling from the Laplace approximation keeps at least 80 % of its points) and a
+   buffer passes its test: chains on windows with control variates, whose cost does not grow with the series.
+2. Else importance sampling from adaptive mixtures, in cube-root coordinates.  The first mixture is fitted to draws of
+   short chains of Hamiltonian Monte Carlo from every mode that matters: posteriors from few rare observations have long
+   arms, which no curvature at the mode shows, and no importance weight shows what no proposal has visited.
+3. If its checks fail, Hamiltonian Monte Carlo on all data, with a warning.
 
 ``METHODS`` are the names of methods: these, and the samplers of the folder ``samplers`` by the names of their files.
 One name could mean two things: the method "sgld" is the paper's sampler with uniform windows.  SGLD as an integrator of
@@ -29,9 +27,9 @@ from rarehmm.common.progress import OnProgress, silent
 from rarehmm.data.series import Series, in_memory
 from rarehmm.designs.pilot import pilot
 from rarehmm.designs.uniform import uniform
-from rarehmm.engine.contracts.sampler import is_sampler
-from rarehmm.exact.batched import BatchedLogPosterior
-from rarehmm.exact.block_sample import Observations
+from rarehmm.engine.contracts.sampler import DivergedError, is_sampler
+from rarehmm.exact.block_sample import Observations, objective_of
+from rarehmm.exact.passes import expectations
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
 from rarehmm.samplers.baoab import Baoab
@@ -45,19 +43,17 @@ from rarehmm.sampling.diagnostics import (
     mixing,
     rows,
     verdict,
+    whitened,
 )
 from rarehmm.sampling.importance import (
-    GammaRows,
+    NEARLY_GAUSSIAN,
     Roots,
     Weighted,
     adaptive_importance,
-    bridge_evidence,
-    has_roots,
     laplace_importance,
 )
 from rarehmm.sampling.methods import (
     BUFFERS,
-    NEARLY_GAUSSIAN,
     WORK,
     Job,
     MakeDesign,
@@ -69,6 +65,7 @@ from rarehmm.sampling.methods import (
     by_variational,
     chain_pool,
     convert_coordinates,
+    explore,
     mixed_draws,
     relabel_like_mode,
     shortest_buffer,
@@ -104,7 +101,12 @@ FORCED = {
 }
 INTEGRATORS = tuple(name for name in samplers.NAMES if name not in FORCED)
 METHODS = ("auto", "chain", "importance", *FORCED, *INTEGRATORS, "map")
-FAR_FROM_GAUSSIAN = 0.3  # below it, importance sampling is not trusted whatever its own checks say
+FEW = (
+    50.0  # observations of a state; with fewer its posterior has long tails, which curvature at the mode does not show
+)
+SMALLEST_SHARE = 1e-3  # of the evidence, by the Laplace approximation: modes with less are left out
+COVERED = 0.99  # least share of the evidence of all modes found that those sampled must have
+NOTED_SHARE = 0.01  # of posterior mass outside the largest mode; more of it is noted
 
 
 class Inference(NamedTuple):
@@ -124,6 +126,8 @@ class Inference(NamedTuple):
         Points of importance sampling with their weights, if it was used: draws are resampled from them.
     effective : float
         Effective sample size of the worst component; infinite for the mode alone.
+    shares : array (m,) or None
+        Share of the evidence of each mode that was sampled, the mode first; None if other modes were not considered.
     """
 
     mode: Mode
@@ -133,6 +137,7 @@ class Inference(NamedTuple):
     checks: list[Check]
     weighted: Weighted | None = None
     effective: float = np.inf
+    shares: Array | None = None
 
     @property
     def verdict(self) -> str:
@@ -225,12 +230,12 @@ def infer(
         why = "the mode was requested" if mode.model.size else "all parameters are fixed"
         checks = [check_states(mode, data, threads), *on_blocks]
         return warned(Inference(mode, mode.theta[None, None], "map", [why], checks))
-    job = Job(rng, mode, data, wanted, threads, on_progress, executor, sampler or Baoab(), design)
-    found = sample(job, method, whole)
+    job = Job(rng, mode, data, wanted, threads, on_progress, whole, executor, sampler or Baoab(), design)
+    found = sample(job, method)
     on_progress("checks", 0, 0)
     # states are not relabelled yet: that would show in the gradients
     gradients = check_gradients(rng, mode, data, found.theta, found.effective, threads)
-    about = [check_states(mode, data, threads), *on_blocks, *gradients, *check_modes(found)]
+    about = [check_states(mode, data, threads), *on_blocks, *gradients, check_modes(found)]
     return warned(found._replace(theta=relabel_like_mode(mode, found.theta), checks=[*found.checks, *about]))
 
 
@@ -245,22 +250,21 @@ def check_method(method: Any) -> None:
         )
 
 
-def sample(job: Job, method: Any, whole: Series) -> Inference:
-    """Draws by a method; some read the ``whole`` series where a sample of its blocks stands for it."""
+def sample(job: Job, method: Any) -> Inference:
+    """Draws by a method; some read the whole series where a sample of its blocks stands for it."""
     if is_sampler(method):
         return by_integrator(job, method, "chain")
     if isinstance(method, PaperSampler):
-        return by_method(job, paper_method(method, "the paper's sampler"), "paper", whole)
+        return by_method(job, paper_method(method, "the paper's sampler"), "paper")
     if method == "auto":
-        return stacked(job) if job.mode.others and job.series is whole else by_rule(job)
+        return by_rule(job)
     if method == "chain":
         return by_rule(job, forced=True)
     if method == "importance":
-        weighted = adaptive_importance(job.rng, Roots(job.mode, job.series, job.threads), job.wanted)
-        return of_weights(job, weighted, ["importance sampling was requested"], check_weights(weighted, job.wanted))
+        return by_weights(job, *modes_that_matter(job), ["importance sampling was requested"], forced=True)
     if method in INTEGRATORS:
         return by_integrator(job, whitened_sampler(method, job.mode.model.size), method)
-    return by_method(job, FORCED[method], method, whole)
+    return by_method(job, FORCED[method], method)
 
 
 def whitened_sampler(name: str, size: int) -> Any:
@@ -280,19 +284,24 @@ def by_integrator(job: Job, sampler: Any, name: str) -> Inference:
     return found._replace(method=name, why=[*found.why, f"steps of {type(sampler).__name__}"])
 
 
-def by_method(job: Job, method: Method, name: str, whole: Series) -> Inference:
+def by_method(job: Job, method: Method, name: str) -> Inference:
     """Draws by a method that is not the rule's."""
-    draws, checks, size = method.sample(job._replace(series=whole) if method.reads_all else job)
+    draws, checks, size = method.sample(job._replace(series=job.whole) if method.reads_all and job.whole else job)
     return Inference(job.mode, draws, name, [f"{method.description} was requested"], checks, effective=size)
 
 
-def check_modes(found: Inference) -> list[Check]:
-    """Are there other modes of nearly the same height?  Where they are stacked, they are part of the draws."""
-    if found.method == "stacked":
-        return []
-    others = found.mode.others
-    message = "other modes of nearly the same height" + (": not sampled" if others else "")
-    return [Check("second modes", float(len(others)), not others, message)]
+def check_modes(found: Inference) -> Check:
+    """Are there other modes of nearly the same height, and are they part of the draws?"""
+    if found.shares is None:
+        others = found.mode.others
+        message = "other modes of nearly the same height" + (": not sampled" if others else "")
+        return Check("second modes", float(len(others)), not others, message)
+    covered, outside = float(found.shares.sum()), float(1 - found.shares.max() / found.shares.sum())
+    message = (
+        f"posterior mass outside the largest of {len(found.shares)} modes, which cover {covered:.1%} of the evidence"
+    )
+    note = "the posterior has several modes, and posterior means lie between them" if outside > NOTED_SHARE else ""
+    return Check("second modes", outside, covered >= COVERED, message, note)
 
 
 def warned(found: Inference) -> Inference:
@@ -303,119 +312,114 @@ def warned(found: Inference) -> Inference:
 
 
 def by_rule(job: Job, forced: bool = False) -> Inference:
-    """One mode: chains, importance sampling or Hamiltonian Monte Carlo; chains whatever the tests say if ``forced``."""
-    rng, mode, series, wanted, threads, on_progress, *_ = job
-    on_progress("which method?", 0, 0)
-    roots = Roots(mode, series, threads)
-    share = laplace_importance(rng, roots).last_share
+    """Chains on windows where the posterior is nearly Gaussian, or if ``forced``; else weighted draws."""
+    mode, series = job.mode, job.series
+    modes, neglected = modes_that_matter(job)
+    job.on_progress("which method?", 0, 0)
+    share = laplace_importance(job.rng, Roots(mode, series, job.threads)).last_share
     near = Check("nearly Gaussian", share, True, "effective fraction of points of the Laplace approximation")
     why = [f"{share:.0%} of the points of the Laplace approximation are effective"]
-    longest = int(np.diff(series.bounds).max())
-    if forced or (share >= NEARLY_GAUSSIAN and mode.positive_definite and longest >= 3):
+    if forced or suits_chains(job, modes, share, why):
         windows, frozen, bias = shortest_buffer(job)
         buffer = check_buffer(bias)
         if forced or buffer.passed:
             pool, noise = chain_pool(job, windows, frozen)
             if forced or noise.passed:
-                why[0] += ": chains on windows"
-                draws, checks, size = by_chain(job, pool)
-                return Inference(mode, draws, "chain", why, [near, buffer, noise, *checks], effective=size)
-            why.append(f"gradients from windows are too noisy ({noise.value:.2g} excess variance)")
+                try:
+                    draws, checks, size = by_chain(job, pool)
+                    why[0] += ": chains on windows"
+                    checks = [near, buffer, noise, *checks]
+                    shares = np.array([1 - neglected]) if len(modes) == 1 and series is job.whole else None
+                    return Inference(mode, draws, "chain", why, checks, effective=size, shares=shares)
+                except DivergedError as error:
+                    if forced:
+                        raise
+                    why.append(f"chains on windows diverge ({error.args[0]})")
+            else:
+                why.append(f"gradients from windows are too noisy ({noise.value:.2g} excess variance)")
         else:
             why.append(f"no buffer up to {BUFFERS[-1]} passes its test (bias {bias:.2g})")
-    if roots.points.short:
-        why.append("the series is short: Hamiltonian Monte Carlo on all data")
-    else:
-        if has_roots(mode.model) and mode.model.fixed_values.is_empty:
-            gamma = GammaRows(mode, series, threads)
-            if (other := laplace_importance(rng, gamma).last_share) > share:
-                roots, share = gamma, other
-                why.append(f"with rows of the transition matrix as gamma variates {share:.0%}")
-        on_progress("importance sampling", 0, 0)
-        weighted = adaptive_importance(rng, roots, wanted)
-        near = near._replace(value=share, passed=share >= FAR_FROM_GAUSSIAN)
-        checks = [near, *check_weights(weighted, wanted)]
-        if all(c.passed for c in checks) or weighted.interrupted:
-            return of_weights(job, weighted, [*why, "importance sampling instead"], checks)
-        why.append("importance sampling fails its checks: Hamiltonian Monte Carlo on all data")
-        warnings.warn("the posterior is poorly identified: " + verdict(checks), RuntimeWarning, stacklevel=3)
-    draws, checks, size = by_hmc(job, work=WORK)
-    return Inference(mode, draws, "hmc", why, [near, *checks], effective=size)
+    found = by_weights(job, modes, neglected, why)
+    return found._replace(checks=[near, *found.checks])
 
 
-def of_weights(job: Job, weighted: Weighted, why: list[str], checks: list[Check]) -> Inference:
-    """Equally weighted draws, twice as many as there are effective ones, and the weights kept."""
-    draws = weighted.resample(job.rng, max(100, round(2 * weighted.effective)))
-    return Inference(job.mode, draws[None], "importance", why, checks, weighted, weighted.effective)
-
-
-def stacked(job: Job) -> Inference:
-    """Several modes of nearly the same height: draws around each, put together by evidence.
-
-    On a short series by Hamiltonian Monte Carlo, else by importance sampling.  Where all chains move between the modes,
-    they have the same distribution, and nothing needs to be put together.
-    """
-    rng, mode, series, wanted, threads, on_progress, *_ = job
-    on_progress("several modes", 0, 0)
-    modes = [mode, *(find_mode(mode.model, series, c.parameters, threads=threads) for c in mode.others)]
-    short = BatchedLogPosterior(mode.model, series).short
-    sample = partial(by_hmc_with_evidence, work=WORK / len(modes)) if short else by_weights
-    found = [sample(job._replace(mode=m)) for m in modes]
-    if short and (one := as_one_chain(job, modes, [each.draws for each, _ in found])) is not None:
-        return one
-    logs = np.array([evidence for _, evidence in found])
-    shares = np.exp(logs - np.logaddexp.reduce(logs))
-    warnings.warn(
-        f"{len(modes)} modes of the posterior of nearly the same height, with shares "
-        f"{', '.join(f'{s:.3g}' for s in shares)}; they are stacked by evidence.",
-        RuntimeWarning,
-        stacklevel=3,
+def suits_chains(job: Job, modes: list[Mode], share: float, why: list[str]) -> bool:
+    """Whether chains on windows may be tried; reasons against it are added to ``why``."""
+    parameters = job.mode.model.unpack(job.mode.theta)
+    counts = objective_of(job.series).counts
+    if counts is None:
+        counts = expectations(job.mode.model, parameters, job.series, with_statistics=True, threads=job.threads).counts
+    if len(modes) > 1:
+        why.append(f"the posterior has {len(modes)} modes that matter")
+    if counts.min() < FEW:
+        why.append(f"a state has only {counts.min():.3g} observations, and its posterior may have long tails")
+    reaches = int(np.diff(job.series.bounds).max()) >= 3
+    return (
+        share >= NEARLY_GAUSSIAN and len(modes) == 1 and counts.min() >= FEW and job.mode.positive_definite and reaches
     )
-    counts = np.round(shares * max(100, 2 * wanted)).astype(int)
-    flat = [each.draws.reshape(-1, each.draws.shape[-1]) for each, _ in found]
-    drawn = [theta[rng.permutation(len(theta))[:n]] for theta, n in zip(flat, counts, strict=True)]
-    parts = [
-        convert_coordinates(mode.model, m.model, theta) for m, theta in zip(modes, drawn, strict=True) if len(theta) > 0
-    ]
-    large = [each for (each, _), share in zip(found, shares, strict=True) if share > 0.01]
-    checks = [c for each in large for c in each.checks]
-    outside = float(1 - shares.max())
-    note = "the posterior has several modes, and posterior means lie between them" if outside > 0.01 else ""
-    modes_check = Check("second modes", outside, True, "posterior mass outside the largest mode", note)
-    smallest = min(each.effective for each in large)
-    how = "Hamiltonian Monte Carlo" if short else "importance sampling"
-    why = [f"{len(modes)} modes within 10 of the log posterior: {how} around each, stacked by evidence"]
-    draws = rng.permutation(np.concatenate(parts))[None]
-    return Inference(mode, draws, "stacked", why, [modes_check, *checks], effective=smallest)
 
 
-def as_one_chain(job: Job, modes: list[Mode], found: list[Array]) -> Inference | None:
-    """Chains (chains, n, d) from several modes as one, if they agree wherever they started; else None."""
-    size = min(draws.shape[1] for draws in found)
-    parts = [
-        convert_coordinates(job.mode.model, m.model, draws[:, :size]) for m, draws in zip(modes, found, strict=True)
-    ]
-    draws = np.concatenate(parts)
-    mixed = mixing(relabel_like_mode(job.mode, draws))
-    if (mixed.r_hat > mixed.limit).any():
-        return None
-    why = [f"chains from {len(modes)} starting points move between the modes: Hamiltonian Monte Carlo on all data"]
-    _, checks, size = mixed_draws(job, draws, mixed)
-    return Inference(job.mode._replace(others=[]), draws, "hmc", why, checks, effective=size)
+def modes_that_matter(job: Job) -> tuple[list[Mode], float]:
+    """Modes with more than ``SMALLEST_SHARE`` of the evidence, by the Laplace approximation, and the share of the rest.
+
+    The mode of the job comes first, whatever its share.  A sample of blocks represents its series near one mode only.
+    """
+    mode = job.mode
+    if not mode.others or job.series is not job.whole:
+        return [mode], 0.0
+    job.on_progress("several modes", 0, 0)
+    modes = [mode, *(find_mode(mode.model, job.series, c.parameters, threads=job.threads) for c in mode.others)]
+    logs = np.array([laplace_evidence(m) for m in modes])
+    shares = np.exp(logs - np.logaddexp.reduce(logs))
+    kept = [i for i, share in enumerate(shares) if i == 0 or share > SMALLEST_SHARE]
+    return [modes[i] for i in kept], float(1 - shares[kept].sum())
 
 
-def by_weights(job: Job) -> tuple[Sampled, float]:
-    """Draws around a mode by importance sampling, and the log evidence."""
-    found = adaptive_importance(job.rng, Roots(job.mode, job.series, job.threads), job.wanted)
-    if len(found.theta) == 0:
-        return by_hmc_with_evidence(job, WORK)
-    draws = found.resample(job.rng, max(100, round(2 * job.wanted)))[None]
-    return Sampled(draws, check_weights(found, job.wanted), found.effective), found.evidence
+def laplace_evidence(mode: Mode) -> float:
+    """Log of the integral of the posterior density around a mode, by the Laplace approximation."""
+    return float(mode.log_posterior + np.log(np.diag(mode.factor)).sum() + len(mode.theta) / 2 * np.log(2 * np.pi))
 
 
-def by_hmc_with_evidence(job: Job, work: float) -> tuple[Sampled, float]:
-    """Draws around a mode by Hamiltonian Monte Carlo, and the log evidence by bridge sampling."""
-    sampled = by_hmc(job, work=work)
-    flat = sampled.draws.reshape(-1, sampled.draws.shape[-1])
-    points = BatchedLogPosterior(job.mode.model, job.series, job.threads)
-    return sampled, bridge_evidence(job.rng, job.mode, points, relabel_states(job.mode, flat))
+def by_weights(job: Job, modes: list[Mode], neglected: float, why: list[str], forced: bool = False) -> Inference:
+    """Importance sampling from mixtures fitted to what chains explore.
+
+    If that fails its checks, longer chains follow, with a warning, unless ``forced``.
+    """
+    rng, mode, wanted = job.rng, job.mode, job.wanted
+    explored, complete = explore(job, modes)
+    if not complete:
+        why.append("interrupted while the posterior was explored")
+        draws, checks, size = mixed_draws(job, explored[None], mixing(explored[None]))
+        return Inference(mode, draws, "hmc", why, checks, effective=size)
+    job.on_progress("importance sampling", 0, 0)
+    weighted = adaptive_importance(rng, Roots(mode, job.series, job.threads), wanted, explored=explored)
+    checks, shares = check_weights(weighted, wanted), (1 - neglected) * mode_shares(mode, modes, weighted)
+    if forced or weighted.interrupted or all(c.passed for c in checks):
+        return of_weights(job, weighted, [*why, "importance sampling from what chains explore"], checks, shares)
+    why.append("importance sampling fails its checks: Hamiltonian Monte Carlo on all data")
+    warnings.warn("the posterior is poorly identified: " + verdict(checks), RuntimeWarning, stacklevel=3)
+    draws, checks, size = by_hmc(job, work=WORK)
+    return Inference(mode, draws, "hmc", why, checks, effective=size)
+
+
+def of_weights(job: Job, weighted: Weighted, why: list[str], checks: list[Check], shares: Array) -> Inference:
+    """Equally weighted draws, twice as many as there are effective ones, and the weights kept."""
+    if len(shares) > 1:
+        listed = ", ".join(f"{share:.2g}" for share in shares)
+        warnings.warn(f"{len(shares)} modes of the posterior, with shares {listed}.", RuntimeWarning, stacklevel=3)
+    draws = weighted.resample(job.rng, max(100, round(2 * weighted.effective)))
+    return Inference(job.mode, draws[None], "importance", why, checks, weighted, weighted.effective, shares)
+
+
+def mode_shares(mode: Mode, modes: list[Mode], weighted: Weighted) -> Array:
+    """Share of the weights of points around each of several modes, by the larger of their Laplace approximations.
+
+    The points are in the coordinates of ``mode``.
+    """
+    logs = []
+    for m in modes if len(modes) > 1 else []:
+        theta = relabel_states(m, convert_coordinates(m.model, mode.model, weighted.theta))
+        logs.append(-(whitened(m, theta) ** 2).sum(1) / 2 - np.log(np.diag(m.factor)).sum())
+    if len(logs) == 0 or len(weighted.theta) == 0:
+        return np.ones(1)
+    return np.asarray(np.bincount(np.argmax(logs, axis=0), weights=weighted.weights, minlength=len(modes)), dtype=float)

@@ -111,11 +111,11 @@ def is_long(model: Model, series: Series) -> bool:
     return len(series) > max(affordable_length(model, series), 2 * block_sample_size(model, series))
 
 
-def full_pass(model: Model, theta: Array, series: Series, threads: int | None = None) -> FullPass:
-    """Run an exact pass over a series at theta (d,)."""
+def full_pass(model: Model, theta: Array, series: Series, size: int, threads: int | None = None) -> FullPass:
+    """Run an exact pass over a series at theta (d,), by blocks from which ``size`` observations can be sampled."""
     parameters = model.unpack(theta)
     one = Pass(model, parameters, series, threads, False, back=True, with_statistics=True)
-    one.largest = min(one.largest, max(SMALLEST, block_sample_size(model, series) // BLOCKS))
+    one.largest = min(one.largest, max(SMALLEST, size // BLOCKS))
     one.each = Shares.of(model, parameters, one.sizes, len(series))
     sums = one.run()
     settled = one.task.halo == 0 and not one.blocks.fresh.all()
@@ -213,6 +213,16 @@ def anchor(
     )
 
 
+def anchored_sample(
+    rng: np.random.Generator, mode: Mode, series: Series, size: int, threads: int | None = None
+) -> BlockSample:
+    """Sample blocks with about ``size`` observations in total, to represent a series near one of its modes."""
+    whole = full_pass(mode.model, mode.theta, series, size, threads)
+    sample = sample_blocks(rng, mode.model, mode.theta, series, whole, size, threads)
+    anchor(mode.model, mode.theta, sample, whole.sums, np.linalg.norm(mode.factor, axis=1), threads)
+    return sample
+
+
 def block_gradients(model: Model, theta: Array, sample: BlockSample, threads: int | None = None) -> Array:
     """Weighted gradients (S, d) of the log likelihood of each sampled block."""
     one = Pass(model, model.unpack(theta), sample, threads, False, back=True, each=np.transpose)
@@ -244,7 +254,7 @@ def find_long_mode(
 
     def full_pass_at(number: int, theta: Array) -> FullPass:
         with series.reporting(partial(on_progress, f"pass {number} over all data")):
-            return full_pass(model, theta, series, threads)
+            return full_pass(model, theta, series, size, threads)
 
     theta = model.pack(with_positive_transitions(start))
     sample = sample_blocks(rng, model, theta, series, full_pass_at(1, theta), size, threads)
