@@ -11,7 +11,6 @@ from rarehmm import samplers
 from rarehmm.common.checks import InterruptedWarning
 from rarehmm.designs.uniform import uniform
 from rarehmm.engine.contracts.sampler import DivergedError, Divergence
-from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.samplers.baoab import Baoab
 from rarehmm.samplers.expanded_mean import ExpandedMeanSgld
 from rarehmm.samplers.leimkuhler_matthews import LeimkuhlerMatthews
@@ -431,7 +430,6 @@ def test_a_long_series_is_explored_through_blocks(two, mode, monkeypatch):
     monkeypatch.setattr(methods, "hmc", watched)
     monkeypatch.setattr(methods, "EXPLORED", 20)
     monkeypatch.setattr(methods, "anchored_sample", lambda rng, mode, series, size, threads: (series, size))
-    monkeypatch.setattr(methods, "BatchedLogPosterior", lambda *_: BatchedLogPosterior(mode.model, two[1]))
     draws, complete = methods.explore(Job(np.random.default_rng(0), mode, two[1]), [mode, mode])
     assert seen == [(two[1], 10)] * 2
     assert complete

@@ -25,7 +25,7 @@ from rarehmm.exact.passes import log_posterior, log_posterior_value
 from rarehmm.exact.statistics import n_summed
 from rarehmm.model.model import Model
 
-MESSAGE_BYTES = 1 << 25  # limit on the messages of sixteen points that are kept for the backward pass
+MESSAGE_BYTES = 1 << 27  # limit on the messages of sixteen points that are kept for the backward pass
 
 
 class BatchedLogPosterior:

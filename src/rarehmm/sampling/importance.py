@@ -26,6 +26,7 @@ NEARLY_GAUSSIAN = 0.8  # share of effective points of the Laplace approximation
 LAPLACE_POINTS = (64, 128, 256, 512, 1024, 2048)  # numbers of these points at which their share is looked at
 CLEAR = 3.0  # standard errors that the share must be away from a limit
 MORE_ROUNDS = 5  # rounds beyond the plan
+EFFICIENT = 0.1  # effective share of the last round; with less, proposals do not fit the posterior yet
 WIDE = 1.2  # width of the proposal at the mode that is part of every mixture, beside the Laplace approximation
 BROADER = 2.0  # width of the second copy of each component
 COMPONENTS = (1, 2, 4, 8, 16)  # numbers of components to try
@@ -290,8 +291,8 @@ def adaptive_importance(
     The first proposal is a mixture of Student-t distributions fitted to draws ``explored`` (n, d) of theta, by default
     a single one at the mode.  After each round another is fitted to all points so far; weights are the posterior over
     the mixture of all proposals (deterministic mixture).  The last planned round is as long as it takes to reach the
-    effective sample size ``wanted``; up to ``MORE_ROUNDS`` follow if it is not reached.  Ctrl-C returns the result of
-    the last complete round.
+    effective sample size ``wanted``; up to ``MORE_ROUNDS`` follow if it is not reached, or if less than ``EFFICIENT``
+    of a round is effective.  Ctrl-C returns the result of the last complete round.
     """
     d = len(roots.centre)
     seen = np.empty((0, d)) if explored is None else roots.whiten(explored)
@@ -302,7 +303,9 @@ def adaptive_importance(
     weights, inside, reached, own, number = logs, np.empty(0, dtype=bool), 0.0, 1.0, 0
     interrupted = False
     try:
-        while number < len(rounds) or (reached < wanted and number < len(rounds) + MORE_ROUNDS):
+        while number < len(rounds) or (
+            min(reached / wanted, own / EFFICIENT) < 1 and number < len(rounds) + MORE_ROUNDS
+        ):
             size = rounds[min(number, len(rounds) - 1)]
             if number >= len(rounds) - 1:  # as many as are still missing, at the efficiency of the previous round
                 size = int(np.clip(1.1 * (wanted - reached) / max(own, 0.1), size, max(size, 4 * wanted)))

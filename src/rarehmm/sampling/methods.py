@@ -199,12 +199,11 @@ def explore(job: Job, modes: list[Mode]) -> tuple[Array, bool]:
     found: list[Array] = []
     for m in modes:
         data = series if len(series) <= EXPLORED else anchored_sample(rng, m, series, EXPLORED // 2, job.threads)
-        chains = LANES if BatchedLogPosterior(m.model, data).short else LANES // 2
 
         def report(step: int, done: int = 2 * steps * len(found)) -> None:
             job.on_progress("exploring the posterior", done + step, 2 * steps * len(modes))
 
-        draws = hmc(rng, m, data, steps, chains=chains, warm_up=steps, threads=job.threads, on_progress=report)
+        draws = hmc(rng, m, data, steps, warm_up=steps, threads=job.threads, on_progress=report)
         found.append(convert_coordinates(job.mode.model, m.model, draws.reshape(-1, draws.shape[-1])))
         if draws.shape[1] < steps:
             break
