@@ -3,7 +3,7 @@
 Truth: means from N(0, 10²), variances from IG(2, 1), rows of the transition matrix from Dirichlet(1, ..., 1), which are
 the priors of the fit, restricted to the kind in question: the rarest state has 6 to 40 expected observations, and its
 mean is 3 to 6 standard deviations of the nearest common state away from it.  A series is simulated from the truth; both
-are drawn again if the rarest state does not have 6 to 40 observations in it.  The posterior is that of the default rule.
+are drawn again if the rarest state does not have 6 to 40 observations in it.  The posterior is the default rule's.
 
 The rare state of a draw is the one with the smallest occupancy, as in the truth: nothing depends on labels.  Intervals
 have the nominal coverage for draws restricted to the kind that the truth is restricted to, so it is these that are
@@ -125,11 +125,10 @@ def report(found, further):
     lines = [
         "# Few rare observations in a long series",
         "",
-        f"Written by `make few-rare` on {date.today()}, commit {commit()}, {cpu()}; do not edit. {len(found)} data sets of "
-        "two or three Gaussian",
-        "states with 6 to 40 rare observations, 3 to 6 standard deviations away, T = 20,000 to 200,000, one tenth at",
-        "500,000; true parameters from the priors of the fit, restricted to this kind "
-        "([how](../few_rare.py)). Coverage of central 90 %",
+        f"Written by `make few-rare` on {date.today()}, commit {commit()}, {cpu()}; do not edit.",
+        f"{len(found)} data sets of two or three Gaussian states with 6 to 40 rare observations, 3 to 6 standard",
+        "deviations away, T = 20,000 to 200,000, one tenth at 500,000; true parameters from the priors of the fit,",
+        "restricted to this kind ([how](../few_rare.py)). Coverage of central 90 %",
         "intervals over the fits that are not flagged: *restricted*, of draws of this kind, whose nominal coverage is",
         "exact; *all draws*, of the posterior as it is, whose prior knows nothing of the restriction.",
         "",

@@ -516,6 +516,7 @@ def test_a_second_round_is_as_long_as_there_is_work_for(two, mode, monkeypatch):
         by_hmc(Job(np.random.default_rng(0), mode, series, 400.0), work=work)
     assert [leaps for _, leaps in rounds] == [8, 16, 8]
     assert rounds[1][0] > rounds[0][0] == 100
+    assert rounds[2][0] == methods.LEAST_DRAWS  # bounded from the first round on
 
 
 @pytest.mark.jit

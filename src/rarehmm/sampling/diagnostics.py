@@ -17,7 +17,16 @@ from rarehmm.search.long_series import block_gradients
 from rarehmm.search.mode import Mode
 from rarehmm.search.regimes import classify_by_occupancy
 
+# Limits, each with its reason and measurement in docs/explanation/posterior.md
 BUFFER_BIAS = 0.05  # whitened gradient that a buffer may leave out
+EXCESS, EXCESS_LIMIT = 0.1, 0.12  # relative excess variance that is aimed at, and that passes
+MOST_WINDOWS = 1000  # windows per step
+R_HAT, R_HAT_LIMIT = 1.01, 1.1  # R-hat that always passes, and that never does
+BY_CHANCE = 1e-3  # how often a check of many parameters may fail by chance
+PARETO_K, NEARLY_EQUAL = 0.7, 0.9  # tail index of weights; it has no meaning where more than this share is effective
+LARGEST_WEIGHT = 0.03
+FEWEST_WEIGHTED, NEARLY_ENOUGH = 200.0, 0.9  # effective draws by weight: in all, and as a share of those requested
+SAMPLING_ERROR, SEAM, SLOPE = 0.1, 0.01, 0.1  # of a sample of blocks: curvature, messages where halos end, gradient
 GRADIENTS, FEWEST, MOST = 1e8, 60, 400  # observations read for exact gradients at the draws; number of such draws
 STEIN = 0.001  # smallest p-value that passes
 SPREAD = 0.25  # relative error of a mean square that matters
@@ -75,28 +84,30 @@ def check_mixing(found: Mixing, names: list[str], wanted: float) -> list[Check]:
 def r_hat_by_chance(effective: Array, chains: int) -> Array:
     r"""R-hat (d,) that some component exceeds once in a thousand times although all chains have the same distribution.
 
-    1.01 at least, 1.1 at most.  Effective sample sizes (d,) are those within chains: they do not shrink when chains are
-    apart.
+    ``R_HAT`` at least, ``R_HAT_LIMIT`` at most.  Effective sample sizes (d,) are those within chains: they do not
+    shrink when chains are apart.
 
     With m half chains of E effective draws each, the variance of their means is :math:`\chi^2_{m-1} / (m-1) / E`.
     """
     m = 2 * chains
-    spread = chdtri(m - 1, 1e-3 / len(effective)) / (m - 1)
-    return np.asarray(np.clip(np.sqrt(1 + spread * m / effective), 1.01, 1.1))
+    spread = chdtri(m - 1, BY_CHANCE / len(effective)) / (m - 1)
+    return np.asarray(np.clip(np.sqrt(1 + spread * m / effective), R_HAT, R_HAT_LIMIT))
 
 
 # ---------------------------------------------------------------- gradient noise
-def windows_needed(excess: ExcessVariance, noise_of_one: float, allowed: float = 0.1) -> int:
-    """Windows per step so that no variance is inflated by more than ``allowed``; 2 to 1000."""
+def windows_needed(excess: ExcessVariance, noise_of_one: float, allowed: float = EXCESS) -> int:
+    """Windows per step so that no variance is inflated by more than ``allowed``; 2 to ``MOST_WINDOWS``."""
     room = allowed - excess.of_step
-    return int(np.clip(math.ceil(excess.per_noise * noise_of_one / room), 2, 1000)) if room > 0 else 1000
+    if room <= 0:
+        return MOST_WINDOWS
+    return int(np.clip(math.ceil(excess.per_noise * noise_of_one / room), 2, MOST_WINDOWS))
 
 
 def check_noise(excess: ExcessVariance, noise_of_one: float, size: int) -> Check:
     """Is the variance of the draws right although gradients are noisy and steps have a size?"""
     value = excess.at(noise_of_one / size)
     message = "relative excess variance of the draws due to gradient noise"
-    good = value <= 0.12
+    good = value <= EXCESS_LIMIT
     return Check("gradient noise", value, good, message if good else f"{message}: use another method, such as 'auto'")
 
 
@@ -112,14 +123,15 @@ def check_buffer(bias: float) -> Check:
 def check_weights(found: Weighted, wanted: float) -> list[Check]:
     """Can importance weights be trusted?  An effective sample size from a few heavy points cannot."""
     low = "" if found.effective >= wanted else f": fewer than the {wanted:.0f} requested"
-    enough = max(200.0, 0.9 * wanted)  # so many are worth no further round
+    enough = max(FEWEST_WEIGHTED, NEARLY_ENOUGH * wanted)  # so many are worth no further round
     largest = float(found.weights.max(initial=0.0))
     share = found.effective / found.n_drawn
-    k = tail_index(found.log_weights) if share < 0.9 else 0.0  # without weights to speak of it has no meaning
+    k = tail_index(found.log_weights) if share < NEARLY_EQUAL else 0.0
+    heavy = "" if k < PARETO_K else ": too heavy to average"
     return [
-        Check("Pareto k", k, k < 0.7, "tail index of the weights" + ("" if k < 0.7 else ": too heavy to average")),
+        Check("Pareto k", k, k < PARETO_K, f"tail index of the weights{heavy}"),
         Check("effective sample size", found.effective, found.effective >= enough, f"of the importance weights{low}"),
-        Check("largest weight", largest, largest < 0.03, "largest normalised importance weight"),
+        Check("largest weight", largest, largest < LARGEST_WEIGHT, "largest normalised importance weight"),
         Check("last proposal", found.last_share, found.last_share >= EFFICIENT, "effective fraction of the last round"),
     ]
 
@@ -165,20 +177,25 @@ def check_block_sample(
     error, seam = float(np.mean(errors)), sample.seams
     slope = float(np.abs(mode.factor.T @ log_posterior(model, mode.theta, sample, threads=threads)[1]).max())
     return [
-        Check("block sampling", error, error < 0.1, message + ("" if error < 0.1 else ": too few; allow more memory")),
+        Check(
+            "block sampling",
+            error,
+            error < SAMPLING_ERROR,
+            message + ("" if error < SAMPLING_ERROR else ": too few; allow more memory"),
+        ),
         Check(
             "block seams",
             seam,
-            seam < 0.01,
+            seam < SEAM,
             "error of messages where halos end"
-            + ("" if seam < 0.01 else ": the chain forgets its past too slowly; allow more memory"),
+            + ("" if seam < SEAM else ": the chain forgets its past too slowly; allow more memory"),
         ),
         Check(
             "mode",
             slope,
-            slope < 0.1,
+            slope < SLOPE,
             "largest whitened component of the exact gradient at the mode"
-            + ("" if slope < 0.1 else ": the mode was not reached; start elsewhere, or allow more memory"),
+            + ("" if slope < SLOPE else ": the mode was not reached; start elsewhere, or allow more memory"),
         ),
     ]
 
@@ -220,7 +237,7 @@ def check_spread(theta: Array, g: Array, names: list[str]) -> Check:
     i = int(np.argmax(np.where(np.abs(ratio - 1) > SPREAD, np.abs(z), 0.0)))
     if abs(ratio[i] - 1) <= SPREAD:
         i = int(np.argmax(np.abs(ratio - 1)))
-    right = abs(ratio[i] - 1) <= SPREAD or abs(z[i]) <= -ndtri(1e-3 / 2 / len(ratio))
+    right = abs(ratio[i] - 1) <= SPREAD or abs(z[i]) <= -ndtri(BY_CHANCE / 2 / len(ratio))
     message = (
         f"mean square of the draws of {names[i]}, relative to what exact gradients imply "
         f"(standard error {error[i]:.2g}), furthest from 1"

@@ -45,7 +45,8 @@ from rarehmm.windows.pool import Pool
 from rarehmm.windows.windows import Windows
 
 TRAJECTORIES = ((8, 0.85), (16, 0.9))  # slow mixing needs longer trajectories of smaller steps
-WORK = 5e9  # observations that gradients read, in all: about a minute
+WORK = 5e9  # observations that gradients read, in all, with three states: about a minute
+LEAST_DRAWS = 20  # of each chain, and of its warm-up, whatever they cost
 BUFFERS = (2, 5, 10, 20)
 HALF_WIDTH = 2
 MEMORY = 4 << 20  # bytes of windows gathered together: they stay in the cache
@@ -161,25 +162,28 @@ def by_gibbs(job: Job, chains: int = 4) -> Sampled:
 
 
 def by_hmc(job: Job, ways: tuple[tuple[int, float], ...] = TRAJECTORIES, work: float = np.inf) -> Sampled:
-    """Hamiltonian Monte Carlo, as many draws as are needed.
+    """Hamiltonian Monte Carlo, as many draws as are needed and ``work`` has room for.
 
-    ``ways`` holds leapfrog steps and target acceptance of the first and further rounds.  A further one is as long as
-    ``work`` has room for, the observations that all gradients together may read.
+    ``ways`` holds leapfrog steps and target acceptance of the first and further rounds; ``work`` is the number of
+    observations that all gradients together may read.
     """
     rng, mode, series, wanted, threads, on_progress, *_ = job
     draws, steps = np.empty((LANES, 0, len(mode.theta))), max(100, round(4 * wanted / LANES))
     for leaps, accept in ways:
         left = work / (leaps * LANES * len(series))  # trajectories, those of the warm-up among them
-        if draws.size > 0:
-            steps = int(min(steps, left - 120, 0.8 * left))
-            if steps < 100:
+        warm_up = max(120, steps // 4)
+        if steps + warm_up > left:
+            steps, warm_up = (max(LEAST_DRAWS, int(share * left)) for share in (0.7, 0.3))
+            if draws.size > 0 and steps < 100:
                 break
-        work -= (steps + max(120, steps // 4)) * leaps * LANES * len(series)
+        work -= (steps + warm_up) * leaps * LANES * len(series)
 
-        def report(step: int, steps: int = steps) -> None:
-            on_progress("Hamiltonian Monte Carlo", step, steps + max(120, steps // 4))
+        def report(step: int, total: int = steps + warm_up) -> None:
+            on_progress("Hamiltonian Monte Carlo", step, total)
 
-        more = hmc(rng, mode, series, steps, leaps=leaps, accept=accept, threads=threads, on_progress=report)
+        more = hmc(
+            rng, mode, series, steps, leaps=leaps, accept=accept, warm_up=warm_up, threads=threads, on_progress=report
+        )
         draws = np.concatenate([draws, more], axis=1)
         mixed = mixing(relabel_like_mode(mode, draws))
         missing = 1.2 * wanted / mixed.smallest - 1  # times as many draws as there are
@@ -187,6 +191,11 @@ def by_hmc(job: Job, ways: tuple[tuple[int, float], ...] = TRAJECTORIES, work: f
             break
         steps = round(steps * min(8.0, missing) + 20)
     return mixed_draws(job, draws, mixed)
+
+
+def affordable_work(job: Job) -> float:
+    """Observations that gradients may read in about a minute, which is fewer with more states."""
+    return WORK * min(1.0, (3 / job.mode.model.n_states) ** 2)
 
 
 def explore(job: Job, modes: list[Mode]) -> tuple[Array, bool]:

@@ -54,10 +54,10 @@ from rarehmm.sampling.importance import (
 )
 from rarehmm.sampling.methods import (
     BUFFERS,
-    WORK,
     Job,
     MakeDesign,
     Sampled,
+    affordable_work,
     by_chain,
     by_gibbs,
     by_hmc,
@@ -398,7 +398,7 @@ def by_weights(job: Job, modes: list[Mode], neglected: float, why: list[str], fo
         return of_weights(job, weighted, [*why, "importance sampling from what chains explore"], checks, shares)
     why.append("importance sampling fails its checks: Hamiltonian Monte Carlo on all data")
     warnings.warn("the posterior is poorly identified: " + verdict(checks), RuntimeWarning, stacklevel=3)
-    draws, checks, size = by_hmc(job, work=WORK)
+    draws, checks, size = by_hmc(job, work=affordable_work(job))
     return Inference(mode, draws, "hmc", why, checks, effective=size)
 
 

@@ -111,9 +111,11 @@ def is_long(model: Model, series: Series) -> bool:
     return len(series) > max(affordable_length(model, series), 2 * block_sample_size(model, series))
 
 
-def full_pass(model: Model, theta: Array, series: Series, size: int, threads: int | None = None) -> FullPass:
+def full_pass(
+    model: Model, theta: Array, series: Series, threads: int | None = None, *, size: int | None = None
+) -> FullPass:
     """Run an exact pass over a series at theta (d,), by blocks from which ``size`` observations can be sampled."""
-    parameters = model.unpack(theta)
+    parameters, size = model.unpack(theta), size or block_sample_size(model, series)
     one = Pass(model, parameters, series, threads, False, back=True, with_statistics=True)
     one.largest = min(one.largest, max(SMALLEST, size // BLOCKS))
     one.each = Shares.of(model, parameters, one.sizes, len(series))
@@ -217,7 +219,7 @@ def anchored_sample(
     rng: np.random.Generator, mode: Mode, series: Series, size: int, threads: int | None = None
 ) -> BlockSample:
     """Sample blocks with about ``size`` observations in total, to represent a series near one of its modes."""
-    whole = full_pass(mode.model, mode.theta, series, size, threads)
+    whole = full_pass(mode.model, mode.theta, series, threads, size=size)
     sample = sample_blocks(rng, mode.model, mode.theta, series, whole, size, threads)
     anchor(mode.model, mode.theta, sample, whole.sums, np.linalg.norm(mode.factor, axis=1), threads)
     return sample
@@ -254,7 +256,7 @@ def find_long_mode(
 
     def full_pass_at(number: int, theta: Array) -> FullPass:
         with series.reporting(partial(on_progress, f"pass {number} over all data")):
-            return full_pass(model, theta, series, size, threads)
+            return full_pass(model, theta, series, threads)
 
     theta = model.pack(with_positive_transitions(start))
     sample = sample_blocks(rng, model, theta, series, full_pass_at(1, theta), size, threads)
