@@ -37,7 +37,9 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "methods", "paper_sampler", "rule",
     ),
     "conformance": ("requirements", "emission", "design", "sampler"),
-    "posterior": ("posterior", "prediction", "streaming", "residuals", "predictive_checks", "events"),
+    "posterior": (
+        "posterior", "prediction", "streaming", "residuals", "predictive_checks", "model_check", "events",
+    ),
     "estimator": (),
     "plots": (),
     "paper": (

@@ -10,7 +10,8 @@ import rarehmm as rh
 from rarehmm.conformance.emission import integral
 from rarehmm.emissions import families
 from rarehmm.engine.contracts.family import domains
-from rarehmm.posterior.residuals import ModelCheck, check_residuals, pseudo_residuals
+from rarehmm.posterior.model_check import ModelCheck
+from rarehmm.posterior.residuals import check_residuals, pseudo_residuals
 
 
 @pytest.mark.parametrize("family", [f() for f in families().values() if hasattr(f, "cdf")], ids=repr)

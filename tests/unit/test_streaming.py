@@ -232,7 +232,8 @@ def test_a_run_on_a_long_series(fitted, short, monkeypatch, tmp_path):
     expected = hmm.rare_events(y)
     for name, value in {
         "posterior.streaming.ROWS": 507,
-        "estimator.LONG": 2000,
+        "posterior.model_check.LONG": 2000,
+        "posterior.model_check.FEWEST_ROWS": 0,
         "app.report.report.POINTS": 1000,
     }.items():
         monkeypatch.setattr(f"rarehmm.{name}", value)

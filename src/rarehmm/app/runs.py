@@ -28,9 +28,9 @@ from rarehmm.data.sources.table import Source
 from rarehmm.data.transforms import Logarithm, detrended, logarithm
 from rarehmm.estimator import RareHMM
 from rarehmm.posterior.events import Events
+from rarehmm.posterior.model_check import ModelCheck
 from rarehmm.posterior.posterior import Posterior
 from rarehmm.posterior.prediction import Forecast
-from rarehmm.posterior.residuals import ModelCheck
 from rarehmm.sampling.diagnostics import Check
 from rarehmm.search.regimes import KINDS, Regime
 

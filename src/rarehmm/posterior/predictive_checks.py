@@ -7,21 +7,20 @@ of the data are compared with those of the replicates.
 import numpy as np
 
 from rarehmm.common.arrays import Array, IntArray
-from rarehmm.data.pieces import pieces
+from rarehmm.common.progress import OnProgress, silent
 from rarehmm.data.series import Series
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
-from rarehmm.model.simulation import simulate
+from rarehmm.model.simulation import simulate_sequences
 from rarehmm.sampling.diagnostics import Check
 
-LONG = 1_000_000  # observations; of a longer series, evenly spaced pieces are checked
+REPLICATES = 50
 FAR = 4.0  # standard deviations of the replicates
 
 
 def replicate(rng: np.random.Generator, model: Model, point: Parameters, bounds: IntArray, missing: Array) -> Array:
     """Simulate a series (T, D) with the given sequence bounds and mask of missing values (T, D)."""
-    parts = [simulate(rng, model, point, int(n))[0].reshape(int(n), -1) for n in np.diff(bounds)]
-    return np.where(missing, np.nan, np.concatenate(parts))
+    return np.where(missing, np.nan, simulate_sequences(rng, model, point, bounds))
 
 
 def statistics_of(y: Array, bounds: IntArray, level: float) -> dict[str, float]:
@@ -47,14 +46,19 @@ def statistics_of(y: Array, bounds: IntArray, level: float) -> dict[str, float]:
 
 
 def check_predictive(
-    rng: np.random.Generator, model: Model, points: list[Parameters], series: Series, count: int = 50
+    rng: np.random.Generator,
+    model: Model,
+    points: list[Parameters],
+    series: Series,
+    count: int = REPLICATES,
+    *,
+    on_progress: OnProgress = silent,
 ) -> list[Check]:
     """Return a check for each test statistic of each column that is not missing throughout.
 
     The value of a check is the distance of the data from the mean of ``count`` replicates, in standard deviations of
     the replicates; it fails if the data lie far away and outside the range of all replicates.
     """
-    series = pieces(series, LONG)
     y = series.read(0, len(series))
     missing, bounds = np.isnan(y), series.bounds
     columns = np.flatnonzero(~missing.all(0))
@@ -62,6 +66,7 @@ def check_predictive(
     observed = [statistics_of(column, bounds, level) for column, level in zip(y[:, columns].T, levels, strict=True)]
     replicated: list[list[dict[str, float]]] = [[] for _ in levels]
     for number in range(count):
+        on_progress("checking the model", number, count)
         copy = replicate(rng, model, points[number % len(points)], bounds, missing)
         for statistics, column, level in zip(replicated, copy[:, columns].T, levels, strict=True):
             statistics.append(statistics_of(column, bounds, level))

@@ -6,7 +6,7 @@ For counts they are randomised: a uniform draw between :math:`P(Y_t < y_t)` and 
 autocorrelation within states and drift each show up in them.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
@@ -17,7 +17,7 @@ from rarehmm.engine.contracts.family import domains, has
 from rarehmm.exact.passes import filter_states
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
-from rarehmm.sampling.diagnostics import Check, rows
+from rarehmm.sampling.diagnostics import Check
 
 LARGEST = 8.0  # residuals are clipped here: beyond, the normal distribution function rounds to 1
 BLOCKS = 20
@@ -119,37 +119,3 @@ def correlation(x: Array, y: Array) -> float:
 def largest_shift(residuals: Array) -> float:
     """Return the largest absolute mean over consecutive blocks."""
     return float(max((abs(part.mean()) for part in np.array_split(residuals, BLOCKS) if len(part)), default=0.0))
-
-
-class ModelCheck(NamedTuple):
-    """Result of ``RareHMM.check``: how well a model fits a series; print it for a summary.
-
-    Attributes
-    ----------
-    checks : list of Check
-        Each with a name, a value, whether it ``passed``, and a ``message``.
-    note : str
-        Which part of the series was checked, if not all of it.
-    """
-
-    checks: list[Check]
-    note: str = ""
-
-    @property
-    def passed(self) -> bool:
-        """Whether all checks passed."""
-        return all(c.passed for c in self.checks)
-
-    def __str__(self) -> str:
-        failed = [f"{c.name} {c.value:.3g} ({c.message})" for c in self.checks if not c.passed]
-        message = f"The model does not fit the series: {'; '.join(failed)}." if failed else "The model fits the series."
-        return f"{message} {self.note}".rstrip()
-
-    def describe(self) -> str:
-        """Return all checks as a text table, followed by a summary in a sentence.
-
-        Returns
-        -------
-        str
-        """
-        return "\n".join([*rows(self.checks), str(self)])

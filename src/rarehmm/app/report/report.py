@@ -14,8 +14,8 @@ from rarehmm import plots
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.series import Series
 from rarehmm.estimator import RareHMM
+from rarehmm.posterior.model_check import ModelCheck
 from rarehmm.posterior.prediction import Forecast
-from rarehmm.posterior.residuals import ModelCheck
 from rarehmm.sampling.diagnostics import Check
 
 POINTS = 1_000_000  # points shown; of a longer series, the extremes of bins are kept

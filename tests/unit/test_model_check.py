@@ -1,0 +1,77 @@
+"""Is this a model of the series?  An answer for every fit, on a sample where the series is long, or why there is none."""
+
+import time
+
+import numpy as np
+import pytest
+from small_models import model_of, parameters_of
+
+import rarehmm as rh
+from rarehmm.posterior import model_check
+from rarehmm.posterior.model_check import ModelCheck, check_model, sample_of
+from rarehmm.posterior.posterior import Posterior
+
+
+def at(model, *points, method="map"):
+    """A posterior with draws at these parameters."""
+    phi, transition = (np.stack([p[i] for p in points])[None] for i in (0, 1))
+    return Posterior(model, phi, transition, method)
+
+
+def simulated(T, family=None):
+    """The posterior at the truth, and a series."""
+    rng, model = np.random.default_rng(0), model_of(family or rh.Gaussian(), 2)
+    truth = parameters_of(rng, model, gap=4.0)
+    return at(model, truth), rh.simulate(rng, model, truth, T)[0]
+
+
+def test_a_series_gets_one_answer():
+    posterior, y = simulated(400, rh.Poisson())
+    found = check_model(posterior, rh.Series(y))
+    assert found.passed
+    assert (str(found), found.note) == ("The model fits the series.", "")
+    assert check_model(posterior, rh.Series(y)) == found
+
+
+def test_too_short_a_series_is_not_checked():
+    posterior, y = simulated(40)
+    y[19:] = np.nan
+    found = check_model(posterior, rh.Series(y))
+    assert str(found) == "The model was not checked: a check needs 20 observations, and there are 19."
+    assert not found.passed
+    y[30] = 0.0
+    assert check_model(posterior, rh.Series(y)).checks
+
+
+def test_what_goes_wrong_is_the_answer(monkeypatch):
+    posterior, y = simulated(40)
+    monkeypatch.setattr(model_check, "check_predictive", lambda *_, **__: 1 / 0)
+    assert check_model(posterior, rh.Series(y)) == ModelCheck([], not_checked="division by zero")
+
+
+def test_a_family_without_residuals_says_so():
+    family = rh.MultivariateGaussian(2)
+    model = rh.Model(family, 1, rh.no_priors(family))
+    posterior = at(model, model.natural(family.phi_of([[0, 9]], [np.eye(2)]), [[1.0]]))
+    y = np.random.default_rng(0).normal([0, 9], 1, (200, 2))
+    found = check_model(posterior, rh.Series(y))
+    assert found.passed
+    assert "Residuals were not checked: MultivariateGaussian2 has no distribution function" in str(found)
+
+
+def test_of_a_long_series_pieces_are_checked(monkeypatch):
+    posterior, y = simulated(600)
+    monkeypatch.setattr(model_check, "LONG", 200)
+    monkeypatch.setattr(model_check, "FEWEST_ROWS", 50)
+    assert "200 of 600 observations, in evenly spaced pieces, were checked." in str(check_model(posterior, rh.Series(y)))
+    assert [len(sample_of(rh.Series(np.zeros((600, D))))) for D in (1, 2, 4, 100)] == [200, 100, 50, 50]
+
+
+@pytest.mark.jit
+def test_many_short_sequences_take_no_longer():
+    posterior, y = simulated(60_000)
+    series = rh.Series(y, lengths=[3] * 20_000)
+    check_model(posterior, series)
+    began = time.perf_counter()
+    assert check_model(posterior, series).checks
+    assert time.perf_counter() - began < 5  # one at a time, a million sequences take a minute
