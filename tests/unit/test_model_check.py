@@ -1,4 +1,4 @@
-"""Is this a model of the series?  An answer for every fit, on a sample where the series is long, or why there is none."""
+"""Is this a model of the series?  An answer for every fit, on a sample of a long series, or why there is none."""
 
 import time
 
@@ -63,7 +63,9 @@ def test_of_a_long_series_pieces_are_checked(monkeypatch):
     posterior, y = simulated(600)
     monkeypatch.setattr(model_check, "LONG", 200)
     monkeypatch.setattr(model_check, "FEWEST_ROWS", 50)
-    assert "200 of 600 observations, in evenly spaced pieces, were checked." in str(check_model(posterior, rh.Series(y)))
+    assert "200 of 600 observations, in evenly spaced pieces, were checked." in str(
+        check_model(posterior, rh.Series(y))
+    )
     assert [len(sample_of(rh.Series(np.zeros((600, D))))) for D in (1, 2, 4, 100)] == [200, 100, 50, 50]
 
 

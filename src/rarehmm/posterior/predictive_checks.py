@@ -15,7 +15,12 @@ from rarehmm.model.simulation import simulate_sequences
 from rarehmm.sampling.diagnostics import Check
 
 REPLICATES = 50
-FAR = 4.0  # standard deviations of the replicates
+FAR = 4.0  # standard deviations of the replicates; a misfit is larger than this and than the sizes below
+LEVEL = 0.1  # difference of means, in standard deviations of the data
+WIDTH = 0.05  # difference of standard deviations, relative to that of the data
+EXTREME = 0.5  # difference of minima or maxima, in standard deviations of the data
+CORRELATION = 0.05  # difference of autocorrelations
+EXCURSIONS = 0.2  # difference of the number or the length of excursions, relative to the data
 
 
 def replicate(rng: np.random.Generator, model: Model, point: Parameters, bounds: IntArray, missing: Array) -> Array:
@@ -57,7 +62,8 @@ def check_predictive(
     """Return a check for each test statistic of each column that is not missing throughout.
 
     The value of a check is the distance of the data from the mean of ``count`` replicates, in standard deviations of
-    the replicates; it fails if the data lie far away and outside the range of all replicates.
+    the replicates; it fails if the data lie far away, outside the range of all replicates, and if the difference is
+    not negligible: in a long series the replicates differ so little that every difference is many of these.
     """
     y = series.read(0, len(series))
     missing, bounds = np.isnan(y), series.bounds
@@ -73,17 +79,32 @@ def check_predictive(
     checks = []
     for i, data, replicates in zip(columns.tolist(), observed, replicated, strict=True):
         where = f" of column {i}" if y.shape[1] > 1 else ""
+        limits = negligible(data)
         for name, value in data.items():
-            checks.append(compare(name + where, value, [statistics[name] for statistics in replicates]))
+            checks.append(compare(name + where, value, [statistics[name] for statistics in replicates], limits[name]))
     return checks
 
 
-def compare(name: str, value: float, replicates: list[float]) -> Check:
-    """Return the check of one statistic of the data against those of the replicates."""
+def negligible(statistics: dict[str, float]) -> dict[str, float]:
+    """Return how far a replicate may be from each statistic of the data without its mattering."""
+    unit = statistics["standard deviation"]
+    return {
+        "mean": LEVEL * unit,
+        "standard deviation": WIDTH * unit,
+        "minimum": EXTREME * unit,
+        "maximum": EXTREME * unit,
+        "lag-1 autocorrelation": CORRELATION,
+        "excursions into the top 1 %": EXCURSIONS * statistics["excursions into the top 1 %"],
+        "longest such excursion": EXCURSIONS * statistics["longest such excursion"],
+    }
+
+
+def compare(name: str, value: float, replicates: list[float], limit: float) -> Check:
+    """Return the check of one statistic of the data against those of the replicates; ``limit`` is negligible."""
     low, high, mean = min(replicates), max(replicates), float(np.mean(replicates))
     unit = max(float(np.std(replicates)), 1e-9 * max(abs(mean), abs(value)))
     distance = (value - mean) / unit if unit > 0 else 0.0
-    passed = low <= value <= high or abs(distance) < FAR
+    passed = low <= value <= high or abs(distance) < FAR or abs(value - mean) <= limit
     message = (
         f"standard deviations from the replicates: {value:.4g} in the data, {low:.4g} to {high:.4g} in series "
         "simulated from the model"
