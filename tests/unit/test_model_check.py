@@ -77,3 +77,27 @@ def test_many_short_sequences_take_no_longer():
     began = time.perf_counter()
     assert check_model(posterior, series).checks
     assert time.perf_counter() - began < 5  # one at a time, a million sequences take a minute
+
+
+def test_pieces_start_where_the_series_is(monkeypatch):
+    """A series that starts in one state and changes to another for good."""
+    monkeypatch.setattr(model_check, "LONG", 400)
+    monkeypatch.setattr(model_check, "FEWEST_ROWS", 0)
+    model = model_of(rh.Gaussian(), 2, start=np.array([1.0, 0.0]))
+    point = model.parameters([[0.998, 0.002], [1e-9, 1 - 1e-9]], mean=[0.0, 5.0], variance=1.0)
+    y = np.random.default_rng(0).normal(size=4000)
+    y[500:] += 5
+    assert str(check_model(at(model, point), rh.Series(y))).startswith("The model fits the series.")
+    assert not check_model(at(model, point), rh.Series(1.5 * y)).passed
+
+
+def test_residuals_of_several_modes_are_those_of_one():
+    model = model_of(rh.Gaussian(), 2)
+    rows = [[0.9, 0.1], [0.1, 0.9]]
+    one, other = (model.parameters(rows, mean=[mean, 8.0], variance=1.0) for mean in (0.0, 0.2))
+    far = model.parameters(rows, mean=[0.0, 20.0], variance=1.0)
+    y = rh.simulate(np.random.default_rng(0), model, one, 1000)[0]
+    assert check_model(at(model, one, other, method="stacked"), rh.Series(y)).passed
+    checks = check_model(at(model, one, far, method="stacked"), rh.Series(y)).checks
+    assert all(c.passed for c in checks[:5])
+    assert not all(c.passed for c in check_model(at(model, one, far, method="hmc"), rh.Series(y)).checks[:5])

@@ -9,10 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rarehmm.common.arrays import Array
 from rarehmm.common.progress import OnProgress, silent
 from rarehmm.data.pieces import pieces
 from rarehmm.data.series import Series
 from rarehmm.data.sources.checks import said
+from rarehmm.exact.passes import smooth
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
 from rarehmm.posterior.posterior import Posterior
 from rarehmm.posterior.predictive_checks import REPLICATES, check_predictive
 from rarehmm.posterior.residuals import check_residuals, has_residuals, pseudo_residuals
@@ -92,17 +96,21 @@ def checked(
     observed = len(full) - full.n_missing
     if observed < SHORTEST:
         return ModelCheck([], not_checked=f"a check needs {SHORTEST} observations, and there are {observed}")
-    model = posterior.model
-    series = sample_of(full)
+    model, series, points = posterior.model, sample_of(full), posterior.points(REPLICATES)
+    # the mean over several modes is near none of them
+    centre = points[0] if posterior.method == "stacked" else posterior.mean
+    if len(series) < len(full) and model.start is not None:  # which is where the series starts, not its pieces
+        start = average_start(model, centre, series, threads)
+        centre, points = centre._replace(start=start), [point._replace(start=start) for point in points]
     checks, notes = [], []
     if has_residuals(model.family):
-        residuals = pseudo_residuals(rng, model, posterior.mean, series, threads=threads)
+        residuals = pseudo_residuals(rng, model, centre, series, threads=threads)
         for i, column in enumerate(np.atleast_2d(residuals.T)):
             where = f" of column {i}" if residuals.ndim > 1 else ""
             checks += [c._replace(name=c.name + where) for c in check_residuals(column, series.bounds)]
     else:
         notes.append(f"Residuals were not checked: {model.name} has no distribution function ('cdf').")
-    checks += check_predictive(rng, model, posterior.points(REPLICATES), series, on_progress=on_progress)
+    checks += check_predictive(rng, model, points, series, on_progress=on_progress)
     if len(series) < len(full):
         notes.append(f"{len(series):,} of {len(full):,} observations, in evenly spaced pieces, were checked.")
     return ModelCheck(checks, " ".join(notes))
@@ -112,3 +120,10 @@ def sample_of(series: Series) -> Series:
     """Return the series in memory, or evenly spaced pieces of it that have few enough values."""
     size = max(LONG // series.n_columns, FEWEST_ROWS)
     return series.part(0, len(series)) if len(series) <= size else pieces(series, size)
+
+
+def average_start(model: Model, parameters: Parameters, series: Series, threads: int | None) -> Array:
+    """Return the distribution (K,) of the states in which pieces of a series start, averaged over the pieces."""
+    K = model.n_states
+    smoothed = smooth(model, parameters._replace(start=np.full(K, 1 / K)), series, threads=threads)
+    return np.asarray(smoothed[series.bounds[:-1]].mean(0))
