@@ -38,7 +38,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     ),
     "conformance": ("requirements", "emission", "design", "sampler"),
     "posterior": (
-        "posterior", "prediction", "streaming", "residuals", "predictive_checks", "model_check", "events",
+        "posterior", "prediction", "streaming", "residuals", "predictive_checks", "model_check", "verdict",
+        "events",
     ),
     "estimator": (),
     "plots": (),

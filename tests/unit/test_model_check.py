@@ -1,6 +1,7 @@
 """Is this a model of the series?  An answer for every fit, on a sample of a long series, or why there is none."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import rarehmm as rh
 from rarehmm.posterior import model_check
 from rarehmm.posterior.model_check import ModelCheck, check_model, sample_of
 from rarehmm.posterior.posterior import Posterior
+from rarehmm.posterior.verdict import about_model, about_posterior
+from rarehmm.sampling.diagnostics import Check
 
 
 def at(model, *points, method="map"):
@@ -101,3 +104,44 @@ def test_residuals_of_several_modes_are_those_of_one():
     checks = check_model(at(model, one, far, method="stacked"), rh.Series(y)).checks
     assert all(c.passed for c in checks[:5])
     assert not all(c.passed for c in check_model(at(model, one, far, method="hmc"), rh.Series(y)).checks[:5])
+
+
+def test_progress_is_reported():
+    posterior, y = simulated(40)
+    seen = []
+    check_model(posterior, rh.Series(y), on_progress=lambda *stage: seen.append(stage))
+    assert seen[:2] == [("checking the model", 0, 0), ("checking the model", 0, 50)]
+
+
+@pytest.mark.parametrize(
+    ("method", "note"),
+    [
+        ("map", " Note: this is the mode alone, without uncertainty."),
+        ("laplace", " Note: the uncertainty is assumed, not sampled: it is that of a Gaussian at the mode."),
+        ("vi", " Note: the uncertainty is assumed, not sampled: it is that of the closest Gaussian."),
+        ("hmc", ""),
+    ],
+)
+def test_what_draws_cannot_show_is_noted(method, note):
+    posterior, _ = simulated(1)
+    found = replace(posterior, method=method)
+    assert about_posterior(found, given_init=False) == f"Posterior: all checks passed.{note}"
+    assert about_posterior(found, given_init=True).endswith("started from init, and no other mode was sought.")
+    bad = replace(found, checks=[Check("R-hat", 1.5, False, "apart")])
+    assert about_posterior(bad, given_init=False) == f"Posterior: do not trust these results: R-hat 1.5 (apart).{note}"
+
+
+def test_fixed_values_have_no_uncertainty_to_miss():
+    family, values = rh.Gaussian(), {"mean": [0.0], "variance": [1.0], "transition": [[1.0]]}
+    model = rh.Model(family, 1, rh.no_priors(family), fixed=values)
+    posterior = at(model, model.natural([[0.0, 1.0]], [[1.0]]))
+    assert about_posterior(posterior, given_init=False) == "Posterior: all checks passed."
+
+
+def test_the_answer_about_the_model_says_what_was_checked():
+    failed = Check("residual autocorrelation", 0.949, False, "at lag 1")
+    assert about_model(ModelCheck([], "A note.")) == "Model: fits the series. A note."
+    assert about_model(ModelCheck([failed], "A note.")) == (
+        "Model: does not fit the series, so do not rely on its probabilities and intervals: residual autocorrelation "
+        "0.949 (at lag 1). A note."
+    )
