@@ -27,7 +27,7 @@ from rarehmm.model.named_priors import default_priors
 from rarehmm.model.parameters import Parameters, Priors
 from rarehmm.model.simulation import simulate
 from rarehmm.posterior.events import Events
-from rarehmm.posterior.model_check import ModelCheck, check_model
+from rarehmm.posterior.model_check import NOT_WANTED, ModelCheck, check_model
 from rarehmm.posterior.posterior import Posterior
 from rarehmm.posterior.prediction import Forecast, Stream, StreamParameters, forecast, log_score, update
 from rarehmm.posterior.streaming import (
@@ -250,7 +250,7 @@ class RareHMM(BaseEstimator):
             self.model_check_ = (
                 check_model(self.posterior_, series, threads=self._threads, on_progress=on_progress)
                 if self.check_model
-                else ModelCheck([], not_checked="check_model is False")
+                else NOT_WANTED
             )
         self._given_init = self.init is not None
         self.n_features_in_ = series.n_columns

@@ -145,3 +145,5 @@ def test_the_answer_about_the_model_says_what_was_checked():
         "Model: does not fit the series, so do not rely on its probabilities and intervals: residual autocorrelation "
         "0.949 (at lag 1). A note."
     )
+    assert about_model(ModelCheck([failed] * 5)).endswith("0.949 (at lag 1); and 2 more.")
+    assert str(ModelCheck([failed] * 5)).count("at lag 1") == 5

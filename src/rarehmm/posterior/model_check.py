@@ -52,16 +52,15 @@ class ModelCheck(NamedTuple):
         return not self.not_checked and all(c.passed for c in self.checks)
 
     @property
-    def failures(self) -> str:
-        """The checks that failed, with their values and messages, in one line."""
-        return "; ".join(f"{c.name} {c.value:.3g} ({c.message})" for c in self.checks if not c.passed)
+    def failures(self) -> list[str]:
+        """The checks that failed, with their values and messages."""
+        return [f"{c.name} {c.value:.3g} ({c.message})" for c in self.checks if not c.passed]
 
     def __str__(self) -> str:
         if self.not_checked:
             return f"The model was not checked: {self.not_checked}."
-        message = (
-            "The model fits the series." if self.passed else f"The model does not fit the series: {self.failures}."
-        )
+        failures = "; ".join(self.failures)
+        message = f"The model does not fit the series: {failures}." if failures else "The model fits the series."
         return f"{message} {self.note}".rstrip()
 
     def describe(self) -> str:
@@ -72,6 +71,9 @@ class ModelCheck(NamedTuple):
         str
         """
         return "\n".join([*rows(self.checks), str(self)])
+
+
+NOT_WANTED = ModelCheck([], not_checked="check_model is False")
 
 
 def check_model(

@@ -83,18 +83,6 @@ def check_residuals(residuals: Array, bounds: Any) -> list[Check]:
     spread, shift = float(observed.std()), largest_shift(observed)
     return [
         Check(
-            "spread of residuals",
-            spread,
-            abs(spread - 1) < SPREAD + chance,
-            "standard deviation; 1 if states are as wide as the data",
-        ),
-        Check(
-            "outlying residuals",
-            outlying,
-            outlying * n < FEWEST or outlying < OUTLYING + CHANCE * np.sqrt(6e-5 / n),
-            "share beyond 4; large if the tails of the data are heavier than the family's: try StudentT",
-        ),
-        Check(
             "residual autocorrelation",
             levels,
             abs(levels) < CORRELATION + chance,
@@ -106,6 +94,18 @@ def check_residuals(residuals: Array, bounds: Any) -> list[Check]:
             abs(sizes) < CORRELATION + chance,
             "lag-1 autocorrelation of absolute residuals; large if the noise within a state varies over time: try more "
             "states, or heavier tails",
+        ),
+        Check(
+            "spread of residuals",
+            spread,
+            abs(spread - 1) < SPREAD + chance,
+            "standard deviation; 1 if states are as wide as the data",
+        ),
+        Check(
+            "outlying residuals",
+            outlying,
+            outlying * n < FEWEST or outlying < OUTLYING + CHANCE * np.sqrt(6e-5 / n),
+            "share beyond 4; large if the tails of the data are heavier than the family's: try StudentT",
         ),
         Check(
             "drift",

@@ -8,6 +8,7 @@ UNCERTAINTY = {
     "laplace": "the uncertainty is assumed, not sampled: it is that of a Gaussian at the mode",
     "vi": "the uncertainty is assumed, not sampled: it is that of the closest Gaussian",
 }
+SHOWN = 3  # failed checks of the model
 ONE_MODE = "the search started from init, and no other mode was sought"
 
 
@@ -25,5 +26,7 @@ def about_model(check: ModelCheck) -> str:
         return f"Model: not checked: {check.not_checked}."
     if check.passed:
         return f"Model: fits the series. {check.note}".rstrip()
-    misfit = f"does not fit the series, so do not rely on its probabilities and intervals: {check.failures}."
+    more = len(check.failures) - SHOWN
+    failures = check.failures[:SHOWN] + ([f"and {more} more"] if more > 0 else [])
+    misfit = f"does not fit the series, so do not rely on its probabilities and intervals: {'; '.join(failures)}."
     return f"Model: {misfit} {check.note}".rstrip()
