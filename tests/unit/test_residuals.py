@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 from scipy.stats import kstest
-from small_models import FAMILIES, model_of, parameters_of
+from small_models import FAMILIES, Pair, model_of, parameters_of
 
 import rarehmm as rh
 from rarehmm.conformance.emission import integral
@@ -66,8 +66,7 @@ def test_what_is_wrong_is_said(noise, said):
 
 
 def test_a_family_without_a_distribution_function_says_so():
-    family = rh.MultivariateGaussian(2)
-    model = rh.Model(family, 1, rh.Priors((rh.Normal(0, 1),) * 5))
+    model = rh.Model(Pair(), 1, rh.no_priors(Pair()))
     with pytest.raises(TypeError, match="has no 'cdf'"):
         pseudo_residuals(np.random.default_rng(0), model, None, rh.Series(np.ones((3, 2))))
 
