@@ -37,7 +37,10 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "methods", "paper_sampler", "rule",
     ),
     "conformance": ("requirements", "emission", "design", "sampler"),
-    "posterior": ("posterior", "prediction", "streaming", "residuals", "predictive_checks", "events"),
+    "posterior": (
+        "posterior", "prediction", "streaming", "residuals", "predictive_checks", "model_check", "verdict",
+        "events",
+    ),
     "estimator": (),
     "plots": (),
     "paper": (

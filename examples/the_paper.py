@@ -28,4 +28,4 @@ assert abs(default.means_[2, 0] - 20) < 0.3
 assert abs(paper.means_[2, 0] - 20) < 0.5
 assert ratio > 2
 assert all(check.passed for check in default.posterior_.checks)
-assert any(paper.verdict_ in str(w.message) for w in caught)
+assert any(paper.posterior_.verdict in str(w.message) for w in caught)

@@ -16,7 +16,6 @@ from sklearn.exceptions import NotFittedError
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.common.checks import check_memory, check_whole
 from rarehmm.common.progress import OnProgress, progress_line, silent
-from rarehmm.data.pieces import pieces
 from rarehmm.data.series import Series
 from rarehmm.data.summaries import Summary
 from rarehmm.emissions import families
@@ -28,10 +27,9 @@ from rarehmm.model.named_priors import default_priors
 from rarehmm.model.parameters import Parameters, Priors
 from rarehmm.model.simulation import simulate
 from rarehmm.posterior.events import Events
+from rarehmm.posterior.model_check import NOT_WANTED, ModelCheck, check_model
 from rarehmm.posterior.posterior import Posterior
 from rarehmm.posterior.prediction import Forecast, Stream, StreamParameters, forecast, log_score, update
-from rarehmm.posterior.predictive_checks import LONG, check_predictive
-from rarehmm.posterior.residuals import ModelCheck, check_residuals, has_residuals, pseudo_residuals
 from rarehmm.posterior.streaming import (
     Stretches,
     check_out,
@@ -40,6 +38,7 @@ from rarehmm.posterior.streaming import (
     stretches_of_probabilities,
     write_stretches,
 )
+from rarehmm.posterior.verdict import about_model, about_posterior
 from rarehmm.sampling.rule import infer
 from rarehmm.search.labels import from_labels
 from rarehmm.search.regimes import Regime, judge_states
@@ -92,6 +91,9 @@ class RareHMM(BaseEstimator):
         Largest share of the observations that a state may have to be called rare.
     n_average : int, default 20
         Number of posterior draws over which predictions are averaged; 0: predict from the posterior mean, in one pass.
+    check_model : bool, default True
+        Whether ``fit`` ends by asking if the model fits the series (``model_check_``), which takes a second or two at
+        most.  The draws are the same either way.
     n_jobs : int, default None
         Number of threads; None or -1: one per core.
     memory_limit : int or str, default "1GB"
@@ -107,8 +109,14 @@ class RareHMM(BaseEstimator):
     posterior_ : Posterior
         The draws, with ``summary()``, ``to_arviz()``, ``save()`` and the verdict of the checks.
     verdict_ : str
-        Summary of the checks of the posterior: "All checks passed.", or "Do not trust these results: ..." with the
-        reasons.
+        Two answers.  Is this the posterior of the model?  "Posterior: all checks passed.", or "Posterior: do not trust
+        these results: ..." with the reasons.  Is this a model of the series?  "Model: fits the series.", "Model: does
+        not fit the series, ..." with the reasons, or "Model: not checked: ...".
+    verdicts_ : tuple of str
+        The two answers separately.
+    model_check_ : ModelCheck
+        The checks behind the second answer, as ``check`` returns them; those behind the first are
+        ``posterior_.checks``.
     means_ : ndarray, (K, D)
         Posterior means of the level of each column, as in hmmlearn.
     covars_ : ndarray, (K, 1) or (K, D, D)
@@ -156,6 +164,7 @@ class RareHMM(BaseEstimator):
         init: Any = None,
         rare_share: float = 0.05,
         n_average: int = 20,
+        check_model: bool = True,
         n_jobs: int | None = None,
         memory_limit: int | str = "1GB",
         random_state: Any = 0,
@@ -171,6 +180,7 @@ class RareHMM(BaseEstimator):
         self.init = init
         self.rare_share = rare_share
         self.n_average = n_average
+        self.check_model = check_model
         self.n_jobs = n_jobs
         self.memory_limit = memory_limit
         self.random_state = random_state
@@ -186,7 +196,7 @@ class RareHMM(BaseEstimator):
 
     # ------------------------------------------------------------ fitting
     def fit(self, X: Any, y: Any = None, lengths: Any = None, *, client: Any = None, executor: Any = None) -> "RareHMM":
-        """Find the states and sample the posterior.
+        """Find the states, sample the posterior, and check whether the model fits the series.
 
         Parameters
         ----------
@@ -237,6 +247,12 @@ class RareHMM(BaseEstimator):
                 self.regimes_ = judge_states(
                     result.mode.model, mode, series, rare_share=self.rare_share, threads=self._threads
                 )
+            self.model_check_ = (
+                check_model(self.posterior_, series, threads=self._threads, on_progress=on_progress)
+                if self.check_model
+                else NOT_WANTED
+            )
+        self._given_init = self.init is not None
         self.n_features_in_ = series.n_columns
         if series.names is not None:
             self.feature_names_in_ = np.array(series.names, dtype=object)
@@ -265,6 +281,8 @@ class RareHMM(BaseEstimator):
         model = posterior.model
         self = cls(model.n_states, emission=model.family, priors=model.priors, startprob=model.start, fixed=model.fixed)
         self.posterior_, self.regimes_, self.n_features_in_ = posterior, regimes, columns(model.family)
+        self.model_check_ = ModelCheck([], not_checked="this is a saved posterior without its series; use check(X)")
+        self._given_init = False
         return self
 
     def _family(self, series: Series) -> Any:
@@ -295,8 +313,13 @@ class RareHMM(BaseEstimator):
     # ------------------------------------------------------------ fitted attributes
     @property
     def verdict_(self) -> str:
-        """Summary of the checks: "All checks passed.", or "Do not trust these results: ..." with the reasons."""
-        return self._fitted().verdict
+        """Whether this is the posterior of the model, and whether this is a model of the series: a sentence on each."""
+        return " ".join(self.verdicts_)
+
+    @property
+    def verdicts_(self) -> tuple[str, str]:
+        """The two sentences of ``verdict_``: on the posterior, and on the model."""
+        return about_posterior(self._fitted(), self._given_init), about_model(self.model_check_)
 
     @property
     def rare_states_(self) -> IntArray:
@@ -689,11 +712,11 @@ class RareHMM(BaseEstimator):
         return update(cached[2], stream or Stream(), y_new)
 
     def check(self, X: Any, lengths: Any = None) -> ModelCheck:
-        """Check whether the model fits a series.
+        """Check whether the model fits a series; ``fit`` does this for its own series (``model_check_``).
 
         Combines checks of the pseudo-residuals at the posterior mean with posterior predictive checks on 50 series
-        simulated from the posterior.  Of a series of more than a million observations, evenly spaced pieces with a
-        million observations in total are checked.
+        simulated from the posterior.  Of a series of more than 200,000 values, evenly spaced pieces with 200,000 values
+        in total are checked.  The same series always gets the same answer.
 
         Parameters
         ----------
@@ -716,18 +739,7 @@ class RareHMM(BaseEstimator):
         >>> print(RareHMM(1, method="map").fit(np.cumsum(y)).check(np.cumsum(y)))  # doctest: +ELLIPSIS
         The model does not fit the series: residual autocorrelation 0.9...
         """
-        posterior, full = self._fitted(), self._series(X, lengths)
-        series = pieces(full, LONG)
-        rng = generator(self.random_state)
-        checks = []
-        if has_residuals(posterior.model.family):
-            residuals = pseudo_residuals(rng, posterior.model, posterior.mean, series, threads=self._threads)
-            for i, column in enumerate(np.atleast_2d(residuals.T)):
-                where = f" of column {i}" if residuals.ndim > 1 else ""
-                checks += [c._replace(name=c.name + where) for c in check_residuals(column, series.bounds)]
-        checks += check_predictive(rng, posterior.model, posterior.points(50), series)
-        note = f"{len(series):,} of {len(full):,} observations, in evenly spaced pieces, were checked."
-        return ModelCheck(checks, "" if len(series) == len(full) else note)
+        return check_model(self._fitted(), self._series(X, lengths), threads=self._threads)
 
     # ------------------------------------------------------------ scikit-learn
     def __sklearn_tags__(self) -> Any:

@@ -51,7 +51,8 @@ def finished(tmp_path_factory):
     table().to_csv(folder / "flux.csv", index=False)
     options = ["--column", "flux", "--time", "time", "--states", "2", "--log", "--detrend", "spline:20"]
     done = run("fit", folder / "flux.csv", *options, "--draws", "200", "--out", folder / "run")
-    assert "All checks passed." in done.stdout
+    assert "Posterior: all checks passed." in done.stdout
+    assert "\nModel: " in done.stdout
     assert str(folder / "run" / "report.html") in done.stdout.replace("\n", "")
     return folder
 

@@ -34,7 +34,8 @@ def invoke(*args):
 def test_demo(tmp_path):
     out = invoke("demo", "--size", "10000", "--out", str(tmp_path))
     assert "States: mean and 90 % interval" in out
-    assert "All checks passed." in out
+    assert "Posterior: all checks passed." in out
+    assert "Model: fits the series." in out
     assert "rare events" in out
     assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
 
@@ -148,6 +149,7 @@ def finished(tmp_path_factory):
     out = invoke("fit", str(folder / "flux.csv"), *OPTIONS, "--out", str(folder / "run"))
     assert "States: mean and 90 % interval" in out
     assert "The longest of 2 rare events" in out
+    assert "\nPosterior: all checks passed. Note: this is the mode alone, without uncertainty.\nModel: fits the" in out
     assert f"report: {folder / 'run' / 'report.html'}" in out
     return folder
 
@@ -169,7 +171,12 @@ def test_a_run_holds_what_was_found(finished):
     events = pd.read_csv(finished / "run" / "events.csv")
     assert events["start"].tolist() == ["2026-01-01 01:40:00", "2026-01-01 03:40:00"]
     assert events["duration"].tolist() == [7, 5]
-    assert json.loads((finished / "run" / "diagnosis.json").read_text())["method"] == "map"
+    diagnosis = json.loads((finished / "run" / "diagnosis.json").read_text())
+    assert diagnosis["method"] == "map"
+    assert (diagnosis["trusted"], diagnosis["verdict"]) == (True, "All checks passed.")
+    assert (diagnosis["fits"], diagnosis["fit"]) == (True, "The model fits the series.")
+    assert diagnosis["verdicts"]["posterior"].startswith("Posterior: all checks passed. Note: this is the mode alone")
+    assert diagnosis["verdicts"]["model"] == "Model: fits the series."
     assert yaml.safe_load((finished / "run" / "settings.yaml").read_text())["log"] is True
     assert "300 observations" in (finished / "run" / "log.txt").read_text()
 
@@ -198,6 +205,32 @@ def test_a_report_is_written_again(finished, capsys):
     page.unlink()
     assert str(page) in output_of(capsys, "report", finished / "run")[0]
     assert without_marks(page) == before
+
+
+def test_a_misfit_is_said_and_is_no_failure(tmp_path, capsys):
+    np.save(tmp_path / "walk.npy", np.cumsum(np.random.default_rng(0).normal(size=200)))
+    command = ["fit", tmp_path / "walk.npy", "--states", 1, "--method", "map", "--out"]
+    out, _ = output_of(capsys, *command, tmp_path / "run")
+    assert "Posterior: all checks passed." in out
+    assert "Model: does not fit the series, so do not rely on its probabilities and intervals: residual auto" in out
+    assert json.loads((tmp_path / "run" / "diagnosis.json").read_text())["fits"] is False
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert '<div class="verdict good"><p class="soft">Is this the posterior of the model?</p>' in page
+    assert '<div class="verdict bad"><p class="soft">Is this a model of the series?</p>' in page
+
+
+@pytest.mark.parametrize("by", ["option", "settings"])
+def test_the_model_check_can_be_left_out(tmp_path, capsys, by):
+    np.save(tmp_path / "walk.npy", np.cumsum(np.random.default_rng(0).normal(size=200)))
+    (tmp_path / "mine.yaml").write_text("check_model: false")
+    given = ["--no-check-model"] if by == "option" else ["--settings", tmp_path / "mine.yaml"]
+    command = ["fit", tmp_path / "walk.npy", "--states", 1, "--method", "map", *given, "--out", tmp_path / "run"]
+    assert "Model: not checked: check_model is False." in output_of(capsys, *command)[0]
+    diagnosis = json.loads((tmp_path / "run" / "diagnosis.json").read_text())
+    assert diagnosis["fits"] is None
+    output_of(capsys, "report", tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "diagnosis.json").read_text()) == diagnosis
+    assert '<div class="verdict unknown">' in (tmp_path / "run" / "report.html").read_text()
 
 
 def without_marks(page):

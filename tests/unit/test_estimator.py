@@ -33,7 +33,7 @@ def fitted():
 
 def test_the_regime_its_events_and_the_word(fitted):
     assert fitted.rare_states_.tolist() == [1]
-    assert fitted.verdict_.startswith("All checks passed.")
+    assert fitted.verdict_ == "Posterior: all checks passed. Model: fits the series."
     assert fitted.means_ == pytest.approx(np.array([[0.0], [8.0]]), abs=0.5)
     assert fitted.covars_ == pytest.approx(np.ones((2, 1)), abs=0.5)
     assert fitted.transmat_.sum(1) == pytest.approx(1)

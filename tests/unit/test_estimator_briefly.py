@@ -15,6 +15,10 @@ from rarehmm.estimator import as_series, generator
 pytestmark = pytest.mark.plain
 
 EVENT = slice(30, 34)
+NOTES = (
+    "Note: this is the mode alone, without uncertainty. Note: the search started from init, and no other mode was "
+    "sought."
+)
 
 
 def burst(seed=0):
@@ -41,7 +45,8 @@ def test_what_was_found(hmm):
     assert hmm.transmat_.sum(1) == pytest.approx(1)
     assert hmm.startprob_ == pytest.approx(rh.stationary(hmm.transmat_))
     assert hmm.posterior_.why == ["the mode was requested"]
-    assert hmm.verdict_ == "All checks passed."
+    assert hmm.verdicts_ == (f"Posterior: all checks passed. {NOTES}", "Model: fits the series.")
+    assert hmm.verdict_ == " ".join(hmm.verdicts_)
     assert hmm.n_features_in_ == 1
     assert "mean[1]" in hmm.summary().index
     assert hmm.__sklearn_tags__().input_tags.allow_nan
@@ -86,6 +91,46 @@ def test_events_forecasts_and_samples(hmm):
         assert len(rh.RareHMM.of(hmm.posterior_, []).rare_events(y)) == 0
     with pytest.raises(ValueError, match=r"states is \[7\]; it must hold state numbers from 0 to 1"):
         hmm.rare_events(y, states=[7])
+
+
+def test_a_good_posterior_of_a_bad_model_is_no_reason_for_trust():
+    walk = np.cumsum(np.random.default_rng(0).normal(size=200))
+    found = rh.RareHMM(1, method="map").fit(walk)
+    assert found.verdicts_[0].startswith("Posterior: all checks passed.")
+    expected = "Model: does not fit the series, so do not rely on its probabilities and intervals: residual autocorr"
+    assert found.verdicts_[1].startswith(expected)
+    assert found.model_check_ == found.check(walk)
+    assert not found.model_check_.passed
+
+
+def test_the_model_check_changes_nothing_else(hmm):
+    off = unfitted(check_model=False).fit(burst())
+    assert off.verdicts_[1] == "Model: not checked: check_model is False."
+    np.testing.assert_array_equal(off.posterior_.phi, hmm.posterior_.phi)
+    after = []
+    for check_model in (True, False):
+        rng = np.random.default_rng(0)
+        unfitted(check_model=check_model, random_state=rng).fit(burst())
+        after.append(rng.random())
+    assert after[0] == after[1]
+
+
+def test_a_model_that_cannot_be_checked_is_fitted_all_the_same(hmm, monkeypatch):
+    short = rh.RareHMM(1, method="map").fit(burst()[:15])
+    assert short.verdicts_[1] == "Model: not checked: a check needs 20 observations, and there are 15."
+    monkeypatch.setattr("rarehmm.posterior.model_check.pseudo_residuals", lambda *_, **__: 1 / 0)
+    assert unfitted().fit(burst()).verdicts_[1] == "Model: not checked: division by zero."
+    saved = rh.RareHMM.of(hmm.posterior_, hmm.regimes_)
+    assert saved.verdict_.endswith("Model: not checked: this is a saved posterior without its series; use check(X).")
+
+
+def test_sequences_gaps_and_columns_are_checked():
+    y = np.column_stack([burst(), burst(1)])
+    y[5:8, 0] = np.nan
+    found = rh.RareHMM(2, emission=["gaussian", "gaussian"], method="map", init=(burst() > 5).astype(int))
+    found.fit([y[:32], y[32:]])
+    assert found.verdicts_[1] == "Model: fits the series."
+    assert "residual autocorrelation of column 1" in [c.name for c in found.model_check_.checks]
 
 
 def test_the_fit_is_checked_in_words(hmm):

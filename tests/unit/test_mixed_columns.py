@@ -158,6 +158,22 @@ def test_residuals_of_each_column_are_standard_normal():
         assert p[i // 2] < 1e-3 < p[1 - i // 2]
 
 
+def test_residuals_of_correlated_columns_are_standard_normal():
+    pair = rh.MultivariateGaussian(2)
+    family = rh.Product(rh.Poisson(), pair)
+    phi = np.column_stack([[3.0, 20.0], pair.phi_of([[0, 5], [4, 9]], [[[1, 0.8], [0.8, 2]], np.eye(2)])])
+    model = rh.Model(family, 2, rh.no_priors(family))
+    point = model.natural(phi, TRANSITION)
+    y, _ = rh.simulate(np.random.default_rng(1), model, point, 3000)
+    y[40:60, 1] = np.nan
+    found = pseudo_residuals(np.random.default_rng(3), model, point, rh.Series(y))
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(y))
+    for column in found.T:
+        seen = column[~np.isnan(column)]
+        assert kstest(seen, "norm").pvalue > 1e-3
+        assert kstest(1.2 * seen, "norm").pvalue < 1e-3  # 20 % too wide would show
+
+
 def test_covariances_of_columns_side_by_side():
     family = rh.Product(rh.Gaussian(), rh.Gaussian())
     phi = np.array([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]])

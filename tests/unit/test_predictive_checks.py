@@ -7,7 +7,7 @@ from small_models import FAMILIES, model_of, parameters_of
 
 import rarehmm as rh
 from rarehmm.engine.dispatch import JIT
-from rarehmm.posterior.predictive_checks import check_predictive, replicate, statistics_of
+from rarehmm.posterior.predictive_checks import FAR, check_predictive, replicate, statistics_of
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: type(f).__name__)
@@ -47,6 +47,40 @@ def test_what_is_unlike_is_said(noise, said):
     point = model.parameters([[1.0]], mean=0.0, variance=1.0)
     checks = check_predictive(rng, model, [point], rh.Series(noise(rng, 4000)), 30)
     assert said in [c.name for c in checks if not c.passed]
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda y, size: y + 0.02 * size, "mean"),
+        (lambda y, size: y * (1 + 0.01 * size), "standard deviation"),
+        (lambda y, size: lfilter([1], [1, -0.015 * size], y), "lag-1 autocorrelation"),
+    ],
+)
+def test_what_is_sure_but_negligible_passes(change, said):
+    """A hundred thousand observations show a difference that does not matter; ten times as much of it does."""
+    rng = np.random.default_rng(0)
+    model = model_of(rh.Gaussian(), 1)
+    point = model.parameters([[1.0]], mean=0.0, variance=1.0)
+    y = rng.normal(size=100_000)
+    small, large = (
+        {c.name: c for c in check_predictive(rng, model, [point], rh.Series(change(y, size)), 30)} for size in (1, 10)
+    )
+    assert small[said].passed
+    assert abs(small[said].value) > FAR
+    assert not large[said].passed
+
+
+@pytest.mark.jit
+def test_extremes_of_rounded_data_are_negligible():
+    rng = np.random.default_rng(0)
+    model = rh.Model(rh.Exponential(), 1, rh.no_priors(rh.Exponential()))
+    y = np.maximum(rng.exponential(1.0, 50_000), 0.01)
+    checks = check_predictive(rng, model, [model.parameters([[1.0]], mean=1.0)], rh.Series(y), 30)
+    lowest = next(c for c in checks if c.name == "minimum")
+    assert lowest.value > FAR
+    assert lowest.passed
 
 
 def test_what_is_measured_is_what_it_says():

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 from scipy.stats import kstest
-from small_models import FAMILIES, model_of, parameters_of
+from small_models import FAMILIES, Pair, model_of, parameters_of
 
 import rarehmm as rh
 from rarehmm.conformance.emission import integral
 from rarehmm.emissions import families
 from rarehmm.engine.contracts.family import domains
-from rarehmm.posterior.residuals import ModelCheck, check_residuals, pseudo_residuals
+from rarehmm.posterior.model_check import ModelCheck
+from rarehmm.posterior.residuals import check_residuals, pseudo_residuals
 
 
 @pytest.mark.parametrize("family", [f() for f in families().values() if hasattr(f, "cdf")], ids=repr)
@@ -65,10 +66,17 @@ def test_what_is_wrong_is_said(noise, said):
 
 
 def test_a_family_without_a_distribution_function_says_so():
-    family = rh.MultivariateGaussian(2)
-    model = rh.Model(family, 1, rh.Priors((rh.Normal(0, 1),) * 5))
+    model = rh.Model(Pair(), 1, rh.no_priors(Pair()))
     with pytest.raises(TypeError, match="has no 'cdf'"):
         pseudo_residuals(np.random.default_rng(0), model, None, rh.Series(np.ones((3, 2))))
+
+
+def test_one_observation_is_no_tail():
+    residuals = np.random.default_rng(0).normal(size=100)
+    for count in (1, 2):
+        residuals[:count] = 5.0
+        found = {c.name: c for c in check_residuals(residuals, np.array([0, 100]))}["outlying residuals"]
+        assert (found.value, found.passed) == (count / 100, count == 1)
 
 
 def test_a_column_that_is_never_there_is_not_checked():

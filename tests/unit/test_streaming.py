@@ -232,13 +232,15 @@ def test_a_run_on_a_long_series(fitted, short, monkeypatch, tmp_path):
     expected = hmm.rare_events(y)
     for name, value in {
         "posterior.streaming.ROWS": 507,
-        "estimator.LONG": 2000,
+        "posterior.model_check.LONG": 2000,
+        "posterior.model_check.FEWEST_ROWS": 0,
         "app.report.report.POINTS": 1000,
     }.items():
         monkeypatch.setattr(f"rarehmm.{name}", value)
     series, settings = rh.Series(y), Settings("y.npy", states=2)
     read, seen = rh.Series.read, []
     monkeypatch.setattr(rh.Series, "read", lambda self, a, b: seen.append(b - a) or read(self, a, b))
+    monkeypatch.setattr(hmm, "model_check_", hmm.check(series))
     runs.create(tmp_path / "run", settings)
     found = runs.write_results(tmp_path / "run", settings, hmm, series)
     pd.testing.assert_frame_equal(found.events, expected, rtol=1e-9)

@@ -30,7 +30,6 @@ from rarehmm.estimator import RareHMM
 from rarehmm.posterior.events import Events
 from rarehmm.posterior.posterior import Posterior
 from rarehmm.posterior.prediction import Forecast
-from rarehmm.posterior.residuals import ModelCheck
 from rarehmm.sampling.diagnostics import Check
 from rarehmm.search.regimes import KINDS, Regime
 
@@ -45,7 +44,6 @@ class RunResult(NamedTuple):
     hmm: RareHMM
     events: pd.DataFrame
     forecast: Forecast
-    fit: ModelCheck
 
     @property
     def passed(self) -> bool:
@@ -109,7 +107,8 @@ def fit(folder: Path, settings: Settings, series: Series, shown: bool = False) -
     emission = settings.emissions[0] if len(settings.emissions) == 1 else settings.emissions
     hmm = RareHMM(
         settings.states, emission=emission, method=settings.method, n_draws=settings.draws,
-        rare_share=settings.rare_share, n_jobs=settings.threads, random_state=settings.seed, verbose=int(shown),
+        rare_share=settings.rare_share, check_model=settings.check_model, n_jobs=settings.threads,
+        random_state=settings.seed, verbose=int(shown),
     )  # fmt: skip
     try:
         with warnings.catch_warnings():
@@ -139,15 +138,14 @@ def write_results(
     table = events.table()
     on_progress("forecast", 0, 0)
     forecast = hmm.forecast(series, settings.horizon)
-    on_progress("checking the model", 0, 0)
-    result = RunResult(hmm, table, forecast, hmm.check(series))
+    result = RunResult(hmm, table, forecast)
     write(folder / "events.csv", as_csv(table))
     write(folder / "forecast.csv", as_csv(forecast_table(forecast)))
     write(folder / "diagnosis.json", json.dumps(diagnosis(result), indent=1))
     on_progress("report", 0, 0)
     title = f"{', '.join(settings.column) or 'series'} in {', '.join(Path(f).name for f in settings.files)}"
     details = {**setting_texts(settings), **versions()}
-    content = Content(title, hmm, series, overview, table, events.rows, forecast, result.fit, details)
+    content = Content(title, hmm, series, overview, table, events.rows, forecast, details)
     write(folder / "report.html", report(content))
     return result
 
@@ -188,15 +186,18 @@ def regime_of(state: int, fields: Any) -> Regime:
 
 # ---------------------------------------------------------------- parts
 def diagnosis(result: RunResult) -> dict[str, Any]:
-    """Return the verdicts and all checks as plain data, for diagnosis.json."""
-    checks = {"posterior": result.hmm.posterior_.checks, "model": result.fit.checks}
+    """Return the verdicts and all checks as plain data, for diagnosis.json; ``fits`` is None if not checked."""
+    posterior, model_check = result.hmm.posterior_, result.hmm.model_check_
+    checks = {"posterior": posterior.checks, "model": model_check.checks}
+    about_posterior, about_model = result.hmm.verdicts_
     return {
         "trusted": result.passed,
-        "verdict": result.hmm.verdict_,
-        "fits": result.fit.passed,
-        "fit": str(result.fit),
-        "method": result.hmm.posterior_.method,
-        "why": result.hmm.posterior_.why,
+        "verdict": posterior.verdict,
+        "fits": None if model_check.not_checked else bool(model_check.passed),
+        "fit": str(model_check),
+        "verdicts": {"posterior": about_posterior, "model": about_model},
+        "method": posterior.method,
+        "why": posterior.why,
         "checks": {name: [check_to_dict(c) for c in group] for name, group in checks.items()},
     }
 

@@ -43,6 +43,7 @@ class Settings:
     gap: int = field(default=2, metadata={"help": "Merge events fewer than this many rows apart.", "least": 1})
     shortest: int = field(default=1, metadata={"help": "Drop events shorter than this.", "least": 1})
     horizon: int = field(default=100, metadata={"help": "Steps ahead to forecast.", "least": 1})
+    check_model: bool = field(default=True, metadata={"help": "Check whether the model fits the series."})
     seed: int = field(default=0, metadata={"help": "Random seed.", "least": 0})
     threads: int | None = field(
         default=None, metadata={"help": "Number of threads; by default one per core.", "least": 1}

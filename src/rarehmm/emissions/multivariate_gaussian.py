@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import REALS, Domain
@@ -167,6 +168,11 @@ class MultivariateGaussian(Sized):
             residual[i] -= slopes[-1] @ covariance[i, :i]
         least = 1e-9 * np.diag(covariance)  # a copy of other columns has no residual noise
         return np.concatenate([mean, np.maximum(residual, least), *slopes])
+
+    def cdfs(self, y: Array, phi: Array) -> Array:
+        """P(Y_i <= y_i) of each column (n, D) by itself, in a state with parameters phi (P,)."""
+        mean, covariance = self.moments(phi)
+        return np.asarray(ndtr((y - mean) / np.sqrt(np.diag(covariance))))
 
     def complete(self, rng: np.random.Generator, y: Array, phi: Array) -> Array:
         """Rows y (n, D) of one state, with missing entries drawn given the columns that are present."""

@@ -182,7 +182,7 @@ def abilities(parts: list[Any]) -> tuple[str, ...]:
         "estimate": all(has(part, "estimate") for part in parts),
         "constant": any(has(part, "constant") for part in parts),
         "heavier": any(has(part, "heavier") for part in parts),
-        "cdfs": all(has(part, "cdf") and columns(part) == 1 for part in parts),
+        "cdfs": all(has(part, "cdf") or has(part, "cdfs") for part in parts),
         "moments": all(has(part, "moments") or "variance" in names(part) for part in parts),
     }
     return tuple(name for name, there in having.items() if there)
@@ -251,8 +251,11 @@ def heavier(self: Product, phi: Array) -> list[tuple[Any, Array]]:
 
 def cdfs(self: Product, y: Array, phi: Array) -> Array:
     """P(Y_i <= y_i) of each column (n, D), in a state with parameters phi (P,)."""
-    parts = zip(self, self.places, strict=True)
-    return np.column_stack([part.cdf(y[:, i], phi[slice(*place.phi)]) for i, (part, place) in enumerate(parts)])
+    found = []
+    for part, place in zip(self, self.places, strict=True):
+        own, mine = phi[slice(*place.phi)], y[:, slice(*place.columns)]
+        found.append(part.cdfs(mine, own) if has(part, "cdfs") else part.cdf(mine[:, 0], own))
+    return np.column_stack(found)
 
 
 def moments(self: Product, phi: Array) -> tuple[Array, Array]:

@@ -116,11 +116,27 @@ def simulate_stretches(
     if state is not None and state not in range(model.n_states):
         raise ValueError(f"state is {state}; it must lie in 0..{model.n_states - 1}.")
     model.check_parameters(parameters)
-    cumulative, first = np.cumsum(parameters.transition, axis=1), np.cumsum(parameters.start)
-    cumulative, first = cumulative / cumulative[:, -1:], first / first[-1]  # 1 from the last possible state on
+    cumulative, first = cumulative_probabilities(parameters)
     for low in range(0, size, STRETCH):
         path = np.empty(min(size - low, STRETCH), dtype=np.int64)
         fresh = np.zeros(len(path), dtype=bool)
         fresh[0] = low == 0 and state is None
         state = draw_path(rng.random(len(path)), cumulative, first, fresh, 0 if state is None else state, path)
         yield np.clip(model.family.draw(rng, path, parameters.phi), -LARGEST, LARGEST), path
+
+
+def simulate_sequences(rng: np.random.Generator, model: Model, parameters: Parameters, bounds: IntArray) -> Array:
+    """Simulate observations (T, D) of independent sequences with the given bounds, however many and short they are."""
+    cumulative, first = cumulative_probabilities(parameters)
+    path = np.empty(bounds[-1], dtype=np.int64)
+    fresh = np.zeros(len(path), dtype=bool)
+    fresh[bounds[:-1]] = True
+    draw_path(rng.random(len(path)), cumulative, first, fresh, 0, path)
+    y = model.family.draw(rng, path, parameters.phi)
+    return np.asarray(np.clip(y, -LARGEST, LARGEST).reshape(len(path), -1))
+
+
+def cumulative_probabilities(parameters: Parameters) -> tuple[Array, Array]:
+    """Return the cumulative rows (K, K) of the transition matrix and of the start distribution (K,)."""
+    rows, first = np.cumsum(parameters.transition, axis=1), np.cumsum(parameters.start)
+    return rows / rows[:, -1:], first / first[-1]  # 1 from the last possible state on

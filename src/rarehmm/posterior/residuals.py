@@ -6,7 +6,7 @@ For counts they are randomised: a uniform draw between :math:`P(Y_t < y_t)` and 
 autocorrelation within states and drift each show up in them.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
@@ -17,10 +17,17 @@ from rarehmm.engine.contracts.family import domains, has
 from rarehmm.exact.passes import filter_states
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
-from rarehmm.sampling.diagnostics import Check, rows
+from rarehmm.sampling.diagnostics import Check
 
 LARGEST = 8.0  # residuals are clipped here: beyond, the normal distribution function rounds to 1
 BLOCKS = 20
+CHANCE = 4.0  # standard errors that chance explains; a misfit is larger than this and than the sizes below
+SPREAD = 0.05  # of the standard deviation from 1
+OUTLYING = 1e-3  # share beyond FAR, where the normal distribution has 6e-5
+FAR = 4.0
+FEWEST = 2  # outlying residuals: one observation is no tail
+CORRELATION = 0.1  # of neighbouring residuals, or of their absolute values
+DRIFT = 0.3  # of the mean over a twentieth of the series
 
 
 def has_residuals(family: Any) -> bool:
@@ -65,45 +72,45 @@ def check_residuals(residuals: Array, bounds: Any) -> list[Check]:
     n = len(observed)
     if n == 0:
         return []
-    outlying = float(np.mean(np.abs(observed) > 4))
+    outlying = float(np.mean(np.abs(observed) > FAR))
     pairs = np.ones(len(residuals) - 1, dtype=bool)
     pairs[bounds[1:-1] - 1] = False  # no pairs across a sequence boundary
     before, after = residuals[:-1][pairs], residuals[1:][pairs]
     both = ~np.isnan(before) & ~np.isnan(after)
     levels = correlation(before[both], after[both])
     sizes = correlation(np.abs(before[both]), np.abs(after[both]))
-    chance = 4 / np.sqrt(n)
+    chance = CHANCE / np.sqrt(n)
     spread, shift = float(observed.std()), largest_shift(observed)
     return [
         Check(
-            "spread of residuals",
-            spread,
-            abs(spread - 1) < 0.05 + chance,
-            "standard deviation; 1 if states are as wide as the data",
-        ),
-        Check(
-            "outlying residuals",
-            outlying,
-            outlying < 1e-3 + 4 * np.sqrt(6e-5 / n),
-            "share beyond 4; large if the tails of the data are heavier than the family's: try StudentT",
-        ),
-        Check(
             "residual autocorrelation",
             levels,
-            abs(levels) < 0.1 + chance,
+            abs(levels) < CORRELATION + chance,
             "at lag 1; large if observations within a state are correlated: state probabilities are then overconfident",
         ),
         Check(
             "volatility clustering",
             sizes,
-            abs(sizes) < 0.1 + chance,
+            abs(sizes) < CORRELATION + chance,
             "lag-1 autocorrelation of absolute residuals; large if the noise within a state varies over time: try more "
             "states, or heavier tails",
         ),
         Check(
+            "spread of residuals",
+            spread,
+            abs(spread - 1) < SPREAD + chance,
+            "standard deviation; 1 if states are as wide as the data",
+        ),
+        Check(
+            "outlying residuals",
+            outlying,
+            outlying * n < FEWEST or outlying < OUTLYING + CHANCE * np.sqrt(6e-5 / n),
+            "share beyond 4; large if the tails of the data are heavier than the family's: try StudentT",
+        ),
+        Check(
             "drift",
             shift,
-            shift < 0.3 + chance * np.sqrt(BLOCKS),
+            shift < DRIFT + chance * np.sqrt(BLOCKS),
             "largest mean over a twentieth of the series; large if levels drift: remove a baseline first",
         ),
     ]
@@ -119,37 +126,3 @@ def correlation(x: Array, y: Array) -> float:
 def largest_shift(residuals: Array) -> float:
     """Return the largest absolute mean over consecutive blocks."""
     return float(max((abs(part.mean()) for part in np.array_split(residuals, BLOCKS) if len(part)), default=0.0))
-
-
-class ModelCheck(NamedTuple):
-    """Result of ``RareHMM.check``: how well a model fits a series; print it for a summary.
-
-    Attributes
-    ----------
-    checks : list of Check
-        Each with a name, a value, whether it ``passed``, and a ``message``.
-    note : str
-        Which part of the series was checked, if not all of it.
-    """
-
-    checks: list[Check]
-    note: str = ""
-
-    @property
-    def passed(self) -> bool:
-        """Whether all checks passed."""
-        return all(c.passed for c in self.checks)
-
-    def __str__(self) -> str:
-        failed = [f"{c.name} {c.value:.3g} ({c.message})" for c in self.checks if not c.passed]
-        message = f"The model does not fit the series: {'; '.join(failed)}." if failed else "The model fits the series."
-        return f"{message} {self.note}".rstrip()
-
-    def describe(self) -> str:
-        """Return all checks as a text table, followed by a summary in a sentence.
-
-        Returns
-        -------
-        str
-        """
-        return "\n".join([*rows(self.checks), str(self)])

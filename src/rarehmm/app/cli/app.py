@@ -1,7 +1,7 @@
 """The parts that all commands share: the application, its console, its error messages and exit codes.
 
-0: success.  1: an error in data, settings or files, reported in one line.  2: wrong usage.  3: finished, but a check
-failed and the results are unreliable.  130: interrupted.
+0: success, whether or not the model fits the series.  1: an error in data, settings or files, reported in one line.
+2: wrong usage.  3: finished, but a check of the posterior failed and the results are unreliable.  130: interrupted.
 """
 
 import sys

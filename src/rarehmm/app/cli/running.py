@@ -19,6 +19,7 @@ from rarehmm.app import runs
 from rarehmm.app.cli.app import UNRELIABLE, app, console, print_step
 from rarehmm.app.settings import Settings, from_mapping, read_settings
 from rarehmm.paper.common import SINGLE_RARE
+from rarehmm.posterior.model_check import NOT_WANTED
 
 Folder = Annotated[Path, typer.Argument(help="Folder of a run.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only.")]
@@ -54,6 +55,7 @@ def fit(
     gap: Annotated[int | None, option("gap")] = None,
     shortest: Annotated[int | None, option("shortest")] = None,
     horizon: Annotated[int | None, option("horizon")] = None,
+    check_model: Annotated[bool | None, option("check_model", "--check-model/--no-check-model")] = None,
     seed: Annotated[int | None, option("seed")] = None,
     threads: Annotated[int | None, option("threads")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run.")] = False,
@@ -65,7 +67,8 @@ def fit(
         "file": file[0] if file and len(file) == 1 else file or None, "column": column or None, "time": time,
         "states": states, "emission": emission,
         "method": method, "draws": draws, "log": log, "detrend": detrend, "rare_share": rare_share,
-        "threshold": threshold, "gap": gap, "shortest": shortest, "horizon": horizon, "seed": seed, "threads": threads,
+        "threshold": threshold, "gap": gap, "shortest": shortest, "horizon": horizon,
+        "check_model": check_model, "seed": seed, "threads": threads,
     }  # fmt: skip
     from_file = read_settings(settings) if settings else {}
     merged = from_mapping(from_file | {name: value for name, value in options.items() if value is not None})
@@ -139,8 +142,10 @@ def print_result(result: runs.RunResult) -> None:
         console.print(table)
     else:
         console.print("no rare events")
-    console.print(result.hmm.verdict_, style="green" if result.passed else "red", soft_wrap=True)
-    console.print(str(result.fit), style="green" if result.fit.passed else "yellow", soft_wrap=True)
+    about_posterior, about_model = result.hmm.verdicts_
+    console.print(about_posterior, style="green" if result.passed else "red", soft_wrap=True)
+    fits = result.hmm.model_check_.passed
+    console.print(about_model, style="green" if fits else "yellow", soft_wrap=True)
 
 
 def load_run(folder: Path, file: Path | None) -> tuple[Settings, rh.RareHMM, rh.Series]:
@@ -178,6 +183,7 @@ def print_table(table: pd.DataFrame, as_json: bool) -> None:
 def report(folder: Folder) -> None:
     """Write the report, events, forecast and diagnosis of a run again."""
     settings, hmm, series = load_run(folder, None)
+    hmm.model_check_ = hmm.check(series) if settings.check_model else NOT_WANTED
     runs.write_results(folder, settings, hmm, series)
     console.print(f"report: {folder / 'report.html'}", soft_wrap=True)
 

@@ -15,7 +15,6 @@ from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.series import Series
 from rarehmm.estimator import RareHMM
 from rarehmm.posterior.prediction import Forecast
-from rarehmm.posterior.residuals import ModelCheck
 from rarehmm.sampling.diagnostics import Check
 
 POINTS = 1_000_000  # points shown; of a longer series, the extremes of bins are kept
@@ -71,7 +70,6 @@ class Content(NamedTuple):
     events: Any
     rows: list[tuple[int, int]]
     forecast: Forecast
-    fit: ModelCheck
     settings: dict[str, str]
 
 
@@ -85,7 +83,7 @@ def report(content: Content) -> str:
         states(content),
         figures(content),
         section("Posterior checks", checks_table(hmm.posterior_.checks)),
-        section("Model checks", paragraph(str(content.fit)) + checks_table(content.fit.checks)),
+        section("Model checks", paragraph(str(hmm.model_check_)) + checks_table(hmm.model_check_.checks)),
         section("Settings and versions", settings_list(content.settings)),
     ]
     files = importlib.resources.files("rarehmm.app.report") / "page"
@@ -105,7 +103,8 @@ def head(content: Content) -> str:
     """Return the header: title, summary and verdicts."""
     hmm, series = content.hmm, content.series
     posterior = hmm.posterior_
-    passed = all(c.passed for c in posterior.checks)
+    check, passed = hmm.model_check_, all(c.passed for c in posterior.checks)
+    fit = "unknown" if check.not_checked else "good" if check.passed else "bad"
     rare = ", ".join(map(str, hmm.rare_states_)) or "none"
     summary = (
         f"{len(series):,} observations, {series.n_missing:,} of them missing; {posterior.model.n_states} states with "
@@ -114,12 +113,14 @@ def head(content: Content) -> str:
     )
     return (
         f"<header><h1>{escape(content.title)}</h1>{paragraph(summary, 'soft')}"
-        f"{verdict(passed, hmm.verdict_)}{verdict(content.fit.passed, str(content.fit))}</header>"
+        '<div class="verdicts">'
+        f"{verdict('Is this the posterior of the model?', 'good' if passed else 'bad', hmm.verdicts_[0])}"
+        f"{verdict('Is this a model of the series?', fit, hmm.verdicts_[1])}</div></header>"
     )
 
 
-def verdict(passed: bool, message: str) -> str:
-    return f'<div class="verdict {"" if passed else "bad"}"><strong>{escape(message)}</strong></div>'
+def verdict(question: str, kind: str, answer: str) -> str:
+    return f'<div class="verdict {kind}">{paragraph(question, "soft")}<strong>{escape(answer)}</strong></div>'
 
 
 def section(title: str, body: str) -> str:

@@ -158,12 +158,12 @@ HOOKS: dict[str, Hook] = {
     "cdf": Hook(
         "cdf(y, phi)",
         "P(Y <= y) of observations (n,) in a state with parameters phi (P,), for one column",
-        "no residuals (RareHMM.check uses predictive checks alone)",
+        "no residuals (the model is checked by predictive checks alone)",
     ),
     "cdfs": Hook(
         "cdfs(y, phi)",
         "P(Y_i <= y_i) of each column (n, D) by itself, for several columns",
-        "no residuals (RareHMM.check uses predictive checks alone)",
+        "no residuals (the model is checked by predictive checks alone)",
     ),
     "heavier": Hook(
         "heavier(phi)",
