@@ -1,4 +1,4 @@
-"""The default rule: chains where they are right, importance sampling where they would not be, modes stacked."""
+"""The default rule: chains where they are right, importance sampling where they would not be."""
 
 import numpy as np
 import pytest

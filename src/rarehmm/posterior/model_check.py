@@ -93,14 +93,13 @@ def check_model(
 def checked(
     rng: np.random.Generator, posterior: Posterior, full: Series, threads: int | None, on_progress: OnProgress
 ) -> ModelCheck:
-    """Check residuals at the posterior mean, and a sample of the series against series simulated from the posterior."""
+    """Check residuals at a central draw, and a sample of the series against series simulated from the posterior."""
     on_progress("checking the model", 0, 0)
     observed = len(full) - full.n_missing
     if observed < SHORTEST:
         return ModelCheck([], not_checked=f"a check needs {SHORTEST} observations, and there are {observed}")
     model, series, points = posterior.model, sample_of(full), posterior.points(REPLICATES)
-    # the mean over several modes is near none of them
-    centre = points[0] if posterior.method == "stacked" else posterior.mean
+    centre = most_central(points)
     if len(series) < len(full) and model.start is not None:  # which is where the series starts, not its pieces
         start = average_start(model, centre, series, threads)
         centre, points = centre._replace(start=start), [point._replace(start=start) for point in points]
@@ -116,6 +115,13 @@ def checked(
     if len(series) < len(full):
         notes.append(f"{len(series):,} of {len(full):,} observations, in evenly spaced pieces, were checked.")
     return ModelCheck(checks, " ".join(notes))
+
+
+def most_central(points: list[Parameters]) -> Parameters:
+    """Return the point with the smallest total distance to the others: their mean may lie between modes, near none."""
+    phi = np.array([point.phi.ravel() for point in points])
+    z = phi / np.where(phi.std(0) > 0, phi.std(0), 1.0)
+    return points[int(np.argmin(np.linalg.norm(z[:, None] - z[None], axis=-1).sum(1)))]
 
 
 def sample_of(series: Series) -> Series:
