@@ -6,6 +6,7 @@ from small_models import FAMILIES, Pair, failing_at, model_of, parameters_of, se
 
 import rarehmm as rh
 from rarehmm.exact.em import Climb
+from rarehmm.search import initial
 from rarehmm.search import mode as mode_module
 from rarehmm.search.mode import Mode, find_mode, is_distinct_mode, metric, negative_hessian, relabel_states, state_order
 
@@ -144,3 +145,41 @@ def test_newton_steps_stay_within_bounds():
     there, same = mode_module.newton(model, series, theta, value, 1e5 * np.eye(2), None, reach=1e9)
     np.testing.assert_array_equal(there, theta)
     assert same == value
+
+
+def in_random_order(centres, n, seed=0):
+    """Levels with the same symmetric noise, n observations each: modes that are mirror images have equal heights."""
+    rng = np.random.default_rng(seed)
+    noise = 0.5 * rng.normal(size=n // 2)
+    return rng.permutation((np.concatenate([noise, -noise]) + np.array(centres)[:, None]).ravel())
+
+
+def default_model(y, K):
+    series = rh.Series(y)
+    return rh.Model(rh.Gaussian(), K, rh.default_priors(rh.Gaussian(), K, series)), series
+
+
+def number_of_modes(y, K):
+    return 1 + len(find_mode(*default_model(y, K)).others)
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+def test_modes_are_compared_on_the_whole_series_where_states_are_found_in_a_sample(monkeypatch, scale):
+    for name, value in (("SAMPLE", 1000), ("LONG", 2000), ("PLACES", 20)):
+        monkeypatch.setattr(initial, name, value)
+    one = np.random.default_rng(0).normal(size=3000)
+    one[1000:1100] += 8
+    assert number_of_modes(scale * one, 2) == 1
+    assert number_of_modes(scale * in_random_order([-9, 0, 9], 1000), 2) == 2
+
+
+@pytest.mark.nightly
+@pytest.mark.jit
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+@pytest.mark.parametrize("T", [1_500_000, 4_000_000])
+def test_modes_of_more_than_a_million_observations(T, scale):
+    """States are found in a sample of a million of them."""
+    one = np.random.default_rng(0).normal(size=T)
+    one[T // 2 : T // 2 + 300] += 8
+    assert number_of_modes(scale * one, 2) == 1

@@ -38,11 +38,18 @@ SAMPLE = 100_000  # observations in the smaller sample
 LONG = 1_000_000  # longer series are represented by a sample of this size
 PLACES = 1000  # surprising observations whose neighbourhoods are part of a sample
 SPANS = (10, 100)  # window lengths over which local variability is measured
+NEAR = 100.0  # a candidate may lead to another mode that matters if its log posterior is at most this much lower
+ERRORS, STRETCH = 3, 100  # on a sample, this many standard errors more; observations over which differences are summed
+MODES = 2  # largest number of modes that are looked for
+APART = 0.1  # smallest distance between candidates that may lead to different modes
 BASES = 3  # numbers of states from which more are added: K - 1, K - 2, K - 3
 
 
 def find_states(model: Model, series: Series, *, threads: int | None = None) -> list[Climb]:
-    """Find starting values from the data: the best climb first, then the runner-up if there is one."""
+    """Find starting values from the data: the best climb first, then the runner-up if it is nearly as good.
+
+    Of a long series, log posteriors are those of the sample that was searched.
+    """
     model.check(series)
     search = Search(model, series, threads)
     free = replace(model, fixed=None)
@@ -52,7 +59,31 @@ def find_states(model: Model, series: Series, *, threads: int | None = None) -> 
     elif not model.exchangeable:
         best = [match_states_to_start(model, p, series, threads) for p in best]
     longer = [climb_briefly(model, search.work, p, 8, threads) for p in best]
-    return sorted(longer, key=lambda c: -c.log_posterior)
+    best_first = sorted(longer, key=lambda c: -c.log_posterior)
+    return nearly_best(model, best_first, search.work, len(series), threads)
+
+
+def nearly_best(model: Model, climbs: list[Climb], sample: Series, T: int, threads: int | None) -> list[Climb]:
+    """The climbs, best first, that may lead to a mode nearly as high as the best.
+
+    On a sample of a series of length T, modes of equal height differ by chance: a difference in log posterior has a
+    standard error, which is estimated from the differences over STRETCH observations at a time.
+    """
+
+    def densities(c: Climb) -> Array:
+        rows = predictive_log_density(model, c.parameters, sample, threads=threads)
+        return np.add.reduceat(rows, np.arange(0, len(rows), STRETCH))
+
+    best, found = climbs[0], climbs[:1]
+    highest = densities(best) if len(sample) < T and len(climbs) > 1 else None
+    for c in climbs[1:]:
+        near, gap = NEAR, best.log_posterior - c.log_posterior
+        if gap >= NEAR and highest is not None:
+            difference = highest - densities(c)
+            near += ERRORS * float(difference.std() * np.sqrt(len(difference)))
+        if gap < near:
+            found.append(c)
+    return found
 
 
 def climb_briefly(
@@ -77,7 +108,7 @@ class Search:
     """
 
     def __init__(self, model: Model, series: Series, threads: int | None) -> None:
-        self.template, self.threads = model, threads
+        self.template, self.threads, self.length = model, threads, len(series)
         self.model = self.with_states(model.n_states)
         if len(series) <= 2 * SAMPLE:
             self.work = self.small = in_memory(series)
@@ -99,7 +130,7 @@ class Search:
         return climb_briefly(model, on or self.small, start, steps, self.threads, free_start=True)
 
     def best(self) -> list[Parameters]:
-        """The best parameters, followed by a runner-up if there is one, preferably near another mode."""
+        """The best parameters, followed by a runner-up if there is one, near another mode."""
         K = self.model.n_states
         found = [self.climb(self.model, self.from_clusters(self.model), 16)]
         if K > 1:
@@ -112,14 +143,10 @@ class Search:
             for _ in range(base, K):
                 fits = self.add_state(fits[0].parameters)
             found += fits
-        found.sort(key=lambda c: -c.log_posterior)
-        first, second = found[0], found[1:2]
-        for c in found[1:]:  # a distant candidate that is nearly as good is more informative than a close one
-            near = first.log_posterior - c.log_posterior < 100
-            if near and distance(self.model, first.parameters, c.parameters)[0] > 0.3:
-                second = [c]
-                break
-        return [self.climb(self.model, c.parameters, 30).parameters for c in [first, *second]]
+        different = distinct(self.model, found)[:MODES]
+        near = nearly_best(self.model, different, self.small, self.length, self.threads)
+        near = near if len(near) > 1 else different[:2]  # a runner-up may overtake the best, however far behind it is
+        return [self.climb(self.model, c.parameters, 30).parameters for c in near]
 
     def from_clusters(self, model: Model) -> Parameters:
         """Parameters estimated from k-means clusters."""
@@ -177,6 +204,15 @@ def match_states_to_fixed_values(model: Model, fit: Parameters, series: Series, 
             break
         order, best = tried[int(np.argmax(heights))], max(heights)
     return relabelled(order)
+
+
+def distinct(model: Model, climbs: list[Climb]) -> list[Climb]:
+    """The climbs, best first, without those that ended close to a better one."""
+    found: list[Climb] = []
+    for c in sorted(climbs, key=lambda c: -c.log_posterior):
+        if all(distance(model, better.parameters, c.parameters)[0] > APART for better in found):
+            found.append(c)
+    return found
 
 
 def distance(model: Model, one: Parameters, other: Parameters) -> tuple[float, IntArray]:
