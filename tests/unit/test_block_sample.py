@@ -318,6 +318,23 @@ def test_the_way_of_a_long_series_in_small(little):
     assert found.theta.shape == (4, 25, model.size)
 
 
+@pytest.mark.jit
+def test_other_modes_of_a_long_series_are_compared_on_all_of_it(little):
+    """Three levels, two states: either pair may share one.  On blocks, one mode is higher than the other by chance."""
+    noise = 0.5 * np.random.default_rng(0).normal(size=150)
+    y = (np.concatenate([noise, -noise]) + np.array([[-9.0], [0.0], [9.0]])).ravel()
+    series = rh.Series(np.random.default_rng(1).permutation(y), memory_limit="20kB")
+    model = rh.Model(rh.Gaussian(), 2, rh.default_priors(rh.Gaussian(), 2, series))
+    mode, _ = find_long_mode(np.random.default_rng(1), model, series)
+    (other,) = mode.others
+    exact = with_ordered_states(find_mode(model, series))
+    assert other.log_posterior == pytest.approx(
+        rh.log_posterior(model, model.pack(other.parameters), series)[0], abs=1e-6
+    )
+    heights = [exact.log_posterior, *(c.log_posterior for c in exact.others)]
+    assert sorted([mode.log_posterior, other.log_posterior]) == pytest.approx(sorted(heights), abs=0.2)
+
+
 def test_halos_grow_until_messages_are_right(little, monkeypatch):
     model, series, truth = little
     theta = model.pack(truth)

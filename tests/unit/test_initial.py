@@ -249,3 +249,11 @@ def test_a_few_steps_without_m_steps_are_those_of_gradients():
     slope = rh.log_posterior(model, model.pack(found.parameters), series)[1]
     assert np.abs(slope).max() < 0.05
     assert found.log_posterior == pytest.approx(rh.log_posterior(model, model.pack(found.parameters), series)[0])
+
+
+def test_the_closest_clusters_are_merged_first():
+    series = rh.Series(np.array([0.0, 0.1, 5.0, 5.1, 6.0, np.nan, 20.0]))
+    labels = np.array([0, 0, 1, 1, 2, 2, 3])
+    found = [merged.tolist() for merged in initial.merged_labels(series, labels, 4)]
+    assert found == [[0, 0, 1, 1, 1, 1, 2], [0, 0, 0, 0, 1, 1, 2], [0, 0, 1, 1, 0, 0, 2]]
+    assert initial.merged_labels(series, labels, 5) == []  # one cluster is empty

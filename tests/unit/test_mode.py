@@ -6,6 +6,7 @@ from small_models import FAMILIES, Pair, failing_at, model_of, parameters_of, se
 
 import rarehmm as rh
 from rarehmm.exact.em import Climb
+from rarehmm.search import initial
 from rarehmm.search import mode as mode_module
 from rarehmm.search.mode import Mode, find_mode, is_distinct_mode, metric, negative_hessian, relabel_states, state_order
 
@@ -144,3 +145,74 @@ def test_newton_steps_stay_within_bounds():
     there, same = mode_module.newton(model, series, theta, value, 1e5 * np.eye(2), None, reach=1e9)
     np.testing.assert_array_equal(there, theta)
     assert same == value
+
+
+def in_random_order(centres, n, run=1, seed=0):
+    """Levels with the same symmetric noise, n observations each in runs: mirror images of a mode have equal heights."""
+    rng = np.random.default_rng(seed)
+    noise = 0.5 * rng.normal(size=n // 2)
+    return rng.permutation((np.concatenate([noise, -noise]) + np.array(centres)[:, None]).reshape(-1, run)).ravel()
+
+
+def default_model(y, K):
+    series = rh.Series(y)
+    return rh.Model(rh.Gaussian(), K, rh.default_priors(rh.Gaussian(), K, series)), series
+
+
+def number_of_modes(y, K):
+    return 1 + len(find_mode(*default_model(y, K)).others)
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+def test_modes_are_compared_on_the_whole_series_where_states_are_found_in_a_sample(monkeypatch, scale):
+    for name, value in (("SAMPLE", 1000), ("LONG", 2000), ("PLACES", 20)):
+        monkeypatch.setattr(initial, name, value)
+    one = np.random.default_rng(0).normal(size=3000)
+    one[1000:1100] += 8
+    assert number_of_modes(scale * one, 2) == 1
+    assert number_of_modes(scale * in_random_order([-9, 0, 9], 1000), 2) == 2
+
+
+@pytest.mark.nightly
+@pytest.mark.jit
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+@pytest.mark.parametrize("T", [1_500_000, 4_000_000])
+def test_modes_of_more_than_a_million_observations(T, scale):
+    """States are found in a sample of a million of them."""
+    one = np.random.default_rng(0).normal(size=T)
+    one[T // 2 : T // 2 + 300] += 8
+    assert number_of_modes(scale * one, 2) == 1
+    assert number_of_modes(scale * in_random_order([-9, 0, 9], T // 3), 2) == 2
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+@pytest.mark.parametrize(("run", "seed"), [(1, 0), (1, 1), (5, 1)])
+def test_all_modes_are_kept(run, seed, scale):
+    """Four levels and three states: any two neighbouring levels may share a state."""
+    model, series = default_model(scale * in_random_order([-12, -4, 4, 12], 300, run, seed), 3)
+    mode = find_mode(model, series)
+    found = [Climb(mode.model.unpack(mode.theta), mode.log_posterior, np.empty(0), True), *mode.others]
+    groupings = {(-12, -4, 8): (1, 1, 65), (-12, 0, 12): (1, 65, 1), (-8, 4, 12): (65, 1, 1)}  # means and variances
+    expected = {}
+    for means, variances in groupings.items():
+        start = model.parameters(
+            np.full((3, 3), 1 / 3), mean=scale * np.array(means), variance=scale**2 * np.array(variances) / 4
+        )
+        expected[means] = rh.climb(model, series, start).log_posterior
+    highest = max(expected.values())
+    expected = {means: height for means, height in expected.items() if height >= highest - mode_module.GAP}
+    reached = {tuple((np.sort(c.parameters.phi[:, 0]) / scale).round()): c.log_posterior for c in found}
+    assert reached == pytest.approx(expected, abs=0.01)
+    assert len(found) == len(expected) == (3 if run == 1 else 2)
+    assert list(reached.values()) == sorted(reached.values(), reverse=True)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_clear_mode_has_no_others(seed):
+    """Two common states and a rare one."""
+    rng = np.random.default_rng(seed)
+    y = np.repeat(rng.permutation([0.0, 4.0] * 20), 50) + rng.normal(size=2000)
+    y[rng.choice(2000, 3)[:, None] + np.arange(5)] += 9
+    assert number_of_modes(y, 3) == 1

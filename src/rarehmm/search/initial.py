@@ -15,6 +15,7 @@ import contextlib
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -35,14 +36,22 @@ from rarehmm.search.labels import all_rows, clusters, estimate_state, fill_forwa
 
 SHARES = (3e-2, 3e-3, 3e-4, 5e-5)  # shares of most surprising observations that may seed a rare state
 SAMPLE = 100_000  # observations in the smaller sample
+SOME = 10_000  # observations from which the centres of clusters are found where only rough ones are needed
 LONG = 1_000_000  # longer series are represented by a sample of this size
 PLACES = 1000  # surprising observations whose neighbourhoods are part of a sample
 SPANS = (10, 100)  # window lengths over which local variability is measured
+NEAR = 100.0  # a candidate may lead to another mode that matters if its log posterior is at most this much lower
+ERRORS, STRETCH = 3, 100  # on a sample, this many standard errors more; observations over which differences are summed
+MODES = 6  # largest number of modes that are looked for
+APART = 0.1  # smallest distance between candidates that may lead to different modes
 BASES = 3  # numbers of states from which more are added: K - 1, K - 2, K - 3
 
 
 def find_states(model: Model, series: Series, *, threads: int | None = None) -> list[Climb]:
-    """Find starting values from the data: the best climb first, then the runner-up if there is one."""
+    """Find starting values from the data: the best climb first, then the runner-up if it is nearly as good.
+
+    Of a long series, log posteriors are those of the sample that was searched.
+    """
     model.check(series)
     search = Search(model, series, threads)
     free = replace(model, fixed=None)
@@ -51,8 +60,33 @@ def find_states(model: Model, series: Series, *, threads: int | None = None) -> 
         best = [match_states_to_fixed_values(model, p, search.small, threads) for p in best]
     elif not model.exchangeable:
         best = [match_states_to_start(model, p, series, threads) for p in best]
-    longer = [climb_briefly(model, search.work, p, 8, threads) for p in best]
-    return sorted(longer, key=lambda c: -c.log_posterior)
+    longer = distinct(model, [climb_briefly(model, search.work, p, 8, threads) for p in best])
+    return nearly_best(model, longer, search.work, len(series), threads)
+
+
+def nearly_best(model: Model, climbs: list[Climb], sample: Series, T: int, threads: int | None) -> list[Climb]:
+    """The climbs, best first, that may lead to a mode nearly as high as the best.
+
+    On a sample of a series of length T, modes of equal height differ by chance: a difference in log posterior has a
+    standard error.  It is estimated from the differences over STRETCH observations at a time, by their median absolute
+    deviation: a few stretches with very different log densities are rare events, which the sample has all of.
+    """
+
+    def densities(c: Climb) -> Array:
+        rows = predictive_log_density(model, c.parameters, sample, threads=threads)
+        return np.add.reduceat(rows, np.arange(0, len(rows), STRETCH))
+
+    best, found = climbs[0], climbs[:1]
+    highest = densities(best) if len(sample) < T and len(climbs) > 1 else None
+    for c in climbs[1:]:
+        near, gap = NEAR, best.log_posterior - c.log_posterior
+        if gap >= NEAR and highest is not None:
+            difference = highest - densities(c)
+            away = np.median(np.abs(difference - np.median(difference)))
+            near += ERRORS * 1.4826 * float(away * np.sqrt(len(difference)))
+        if gap < near:
+            found.append(c)
+    return found
 
 
 def climb_briefly(
@@ -77,7 +111,7 @@ class Search:
     """
 
     def __init__(self, model: Model, series: Series, threads: int | None) -> None:
-        self.template, self.threads = model, threads
+        self.template, self.threads, self.length = model, threads, len(series)
         self.model = self.with_states(model.n_states)
         if len(series) <= 2 * SAMPLE:
             self.work = self.small = in_memory(series)
@@ -99,7 +133,7 @@ class Search:
         return climb_briefly(model, on or self.small, start, steps, self.threads, free_start=True)
 
     def best(self) -> list[Parameters]:
-        """The best parameters, followed by a runner-up if there is one, preferably near another mode."""
+        """The best parameters, followed by those that may be near other modes, or by a runner-up."""
         K = self.model.n_states
         found = [self.climb(self.model, self.from_clusters(self.model), 16)]
         if K > 1:
@@ -112,14 +146,16 @@ class Search:
             for _ in range(base, K):
                 fits = self.add_state(fits[0].parameters)
             found += fits
-        found.sort(key=lambda c: -c.log_posterior)
-        first, second = found[0], found[1:2]
-        for c in found[1:]:  # a distant candidate that is nearly as good is more informative than a close one
-            near = first.log_posterior - c.log_posterior < 100
-            if near and distance(self.model, first.parameters, c.parameters)[0] > 0.3:
-                second = [c]
-                break
-        return [self.climb(self.model, c.parameters, 30).parameters for c in [first, *second]]
+        found += self.other_groupings(found)
+        different = distinct(self.model, found)[:MODES]
+        near = nearly_best(self.model, different, self.small, self.length, self.threads)
+        near = near if len(near) > 1 else different[:2]  # a runner-up may overtake the best, however far behind it is
+        return [c.parameters for c in distinct(self.model, [self.climb(self.model, c.parameters, 30) for c in near])]
+
+    @cached_property
+    def quiet(self) -> list[Array]:
+        """Groups of observations in the quietest stretches."""
+        return quiet_groups(self.work)
 
     def from_clusters(self, model: Model) -> Parameters:
         """Parameters estimated from k-means clusters."""
@@ -135,11 +171,26 @@ class Search:
         T = len(self.work)
         unexpected = surprising_groups(fewer, fit, self.work, self.threads)
         starts = [append_state(model, fit, seeds, T) for seeds in unexpected]
-        starts += [append_state(model, fit, seeds, T, least=1e-6) for seeds in quiet_groups(self.work)]
+        starts += [append_state(model, fit, seeds, T, least=1e-6) for seeds in self.quiet]
         starts += [from_labels(model, self.small, labels) for labels in split_labels(fewer, fit, self.small)]
         found = [self.climb(model, start, 2) for start in starts or [self.from_clusters(model)]]
-        found = sorted(found, key=lambda c: -c.log_posterior)[:4]
+        found = distinct(model, found)[:4]
         return sorted((self.climb(model, c.parameters, 8) for c in found), key=lambda c: -c.log_posterior)
+
+    def other_groupings(self, found: list[Climb]) -> list[Climb]:
+        """Candidates in which two of K + 1 clusters share a state, if they are new and nearly as good as the best.
+
+        With more levels than states, any two neighbouring levels may share one: as many modes, nearly equally high.
+        """
+        K = self.model.n_states
+        try:
+            labels = first_labels(self.with_states(K + 1), self.small, SOME)
+        except ValueError:  # too few distinct values
+            return []
+        starts = [from_labels(self.model, self.small, merged) for merged in merged_labels(self.small, labels, K + 1)]
+        climbs = distinct(self.model, [*found, *(self.climb(self.model, start, 4) for start in starts)])
+        near = nearly_best(self.model, climbs[: 2 * MODES], self.small, self.length, self.threads)
+        return [self.climb(self.model, c.parameters, 12) for c in near if not any(c is old for old in found)]
 
 
 def match_states_to_start(model: Model, fit: Parameters, series: Series, threads: int | None) -> Parameters:
@@ -177,6 +228,15 @@ def match_states_to_fixed_values(model: Model, fit: Parameters, series: Series, 
             break
         order, best = tried[int(np.argmax(heights))], max(heights)
     return relabelled(order)
+
+
+def distinct(model: Model, climbs: list[Climb]) -> list[Climb]:
+    """The climbs, best first, without those that ended close to a better one."""
+    found: list[Climb] = []
+    for c in sorted(climbs, key=lambda c: -c.log_posterior):
+        if all(distance(model, better.parameters, c.parameters)[0] > APART for better in found):
+            found.append(c)
+    return found
 
 
 def distance(model: Model, one: Parameters, other: Parameters) -> tuple[float, IntArray]:
@@ -246,12 +306,15 @@ def surprisal(model: Model, fit: Parameters, series: Series, threads: int | None
 
 
 # ---------------------------------------------------------------- candidates
-def first_labels(model: Model, series: Series) -> IntArray:
-    """Labels (T,) by k-means clustering of the observations, with categorical columns replaced by local frequencies."""
+def first_labels(model: Model, series: Series, some: int | None = None) -> IntArray:
+    """Labels (T,) by k-means clustering of the observations, with categorical columns replaced by local frequencies.
+
+    If ``some`` is given, centres come from about that many evenly spaced rows.
+    """
     kinds = domains(model.family)
     categorical = [domain.whole and bool(np.isfinite(domain.high)) for domain in kinds]
     if not any(categorical):
-        return kmeans_labels(series, model.n_states)
+        return kmeans_labels(series, model.n_states, some)
     y, seen = all_rows(series)
     parts = []
     for column, domain, is_categorical in zip(y.T, kinds, categorical, strict=True):
@@ -262,7 +325,7 @@ def first_labels(model: Model, series: Series) -> IntArray:
             parts.append(column[:, None])
     usable = seen | all(categorical)  # local frequencies are defined in gaps too
     labels = np.zeros(len(y), dtype=np.int64)
-    labels[usable] = clusters(np.hstack(parts)[usable], model.n_states, what="local category frequencies")
+    labels[usable] = clusters(np.hstack(parts)[usable], model.n_states, some, "local category frequencies")
     if (found := len(np.unique(labels[seen]))) < model.n_states:  # the other clusters lie in gaps
         raise ValueError(
             f"the observed rows of y fall into {found} clusters, too few for {model.n_states} states; use fewer states."
@@ -345,6 +408,18 @@ def split_labels(model: Model, fit: Parameters, series: Series) -> list[IntArray
                 if np.bincount(new[seen], minlength=model.n_states + 1).min() >= 3:
                     found.append(new)
     return found
+
+
+def merged_labels(series: Series, labels: IntArray, n: int) -> list[IntArray]:
+    """Labels (T,) with one cluster fewer than the n of ``labels``: the closest pairs merged, n - 1 or MODES of them."""
+    y, seen = all_rows(series)
+    if np.bincount(labels[seen], minlength=n).min() == 0:
+        return []
+    scale = np.where(y[seen].std(0) > 0, y[seen].std(0), 1.0)
+    centres = np.array([y[seen & (labels == k)].mean(0) for k in range(n)]) / scale  # (n, D)
+    low, high = np.triu_indices(n, 1)
+    closest = np.argsort(np.abs(centres[high] - centres[low]).sum(1), kind="stable")[: min(n - 1, MODES)]
+    return [np.where(labels == high[i], low[i], labels) - (labels > high[i]) for i in closest]
 
 
 def main_direction(y: Array) -> Callable[[Array], Array]:

@@ -26,14 +26,23 @@ from rarehmm.exact import blocks
 from rarehmm.exact.block_pass import Expectations, Pass
 from rarehmm.exact.block_sample import HALOS, Anchor, BlockSample
 from rarehmm.exact.blocks import SMALLEST
-from rarehmm.exact.em import Climb, with_positive_transitions
+from rarehmm.exact.em import with_positive_transitions
 from rarehmm.exact.passes import expectations, log_likelihood, log_posterior
 from rarehmm.exact.statistics import control_statistics
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
 from rarehmm.model.stationary import stationary
 from rarehmm.search.initial import climb_briefly, find_states
-from rarehmm.search.mode import Mode, find_mode, is_distinct_mode, metric, negative_hessian, newton, with_ordered_states
+from rarehmm.search.mode import (
+    Mode,
+    compare_starts,
+    distinct_modes,
+    find_mode,
+    metric,
+    negative_hessian,
+    newton,
+    with_ordered_states,
+)
 
 MOST, LEAST = 1 << 21, 1 << 13  # bounds on the number of sampled observations, without halos
 BLOCKS = 1000  # intended minimum number of blocks
@@ -41,6 +50,7 @@ EVEN = 0.2  # uniform share of the sampling weights
 CLOSE = 1e-2  # a point counts as the mode if no component of its whitened exact gradient exceeds this
 SEAMS, LONGEST = 1e-3, 1 << 15  # largest error of messages at the seams, and longest halo
 PASSES = 8  # maximum number of exact passes on the way to the mode
+FINISHING = 4  # exact passes towards another mode before it is compared with the first
 WINDOW = 5  # observations in a window of the sampler
 
 
@@ -247,22 +257,20 @@ def find_long_mode(
 
     States are in the order of ``state_order``.
     """
-    others: list[Climb] = []
+    starts = [] if start is None else [start]
     if start is None:
         with series.reporting(partial(on_progress, "finding states")):
-            best, *others = find_states(model, series, threads=threads)
-        start = best.parameters
+            starts = [c.parameters for c in find_states(model, series, threads=threads)]
     size = block_sample_size(model, series)
 
     def full_pass_at(number: int, theta: Array) -> FullPass:
         with series.reporting(partial(on_progress, f"pass {number} over all data")):
             return full_pass(model, theta, series, threads)
 
-    theta = model.pack(with_positive_transitions(start))
+    theta = model.pack(with_positive_transitions(starts[0]))
     sample = sample_blocks(rng, model, theta, series, full_pass_at(1, theta), size, threads)
+    start, others = compare_starts(model, sample, starts, threads)
     rough = with_ordered_states(find_mode(model, sample, start, threads=threads, on_progress=on_progress))
-    climbs = [climb_briefly(rough.model, sample, c.parameters, 30, threads) for c in others]
-    others = [c for c in climbs if is_distinct_mode(rough, sample, c, threads)]
     model, theta, value, spread = rough.model, rough.theta, 0.0, np.linalg.norm(rough.factor, axis=1)
     for number in range(2, PASSES + 1):
         if number > 2:
@@ -275,4 +283,7 @@ def find_long_mode(
         if np.abs(rough.factor.T @ slope).max() < CLOSE:
             break
     hessian = negative_hessian(model, sample, theta, threads)
-    return Mode(model, theta, value, hessian, *metric(hessian), others), sample
+    mode = Mode(model, theta, value, hessian, *metric(hessian), [])
+    with series.reporting(partial(on_progress, "comparing modes")):
+        climbs = [climb_briefly(model, series, c.parameters, FINISHING, threads) for c in others]
+        return mode._replace(others=distinct_modes(mode, series, climbs, threads)), sample

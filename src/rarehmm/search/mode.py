@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy
-from scipy.linalg import solve_triangular
 
 from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.common.progress import OnProgress, silent
@@ -23,9 +22,13 @@ from rarehmm.model.named_priors import scaled_summaries
 from rarehmm.model.parameters import Parameters
 from rarehmm.model.priors import Normal
 from rarehmm.model.scaled_priors import location
-from rarehmm.search.initial import find_states
+from rarehmm.search.initial import climb_briefly, find_states
 
 CLOSE = 1e-3  # a point counts as the mode if no component of its whitened gradient exceeds this
+# A lower mode matters if it is broad: this much lower, it has 1 % of the mass if it is more than 200 times as broad.
+GAP = 10.0  # largest difference in log posterior between the mode and another one that is kept
+VALLEY = 1.0  # two points are near different modes if the log posterior between them falls this far below both
+REFINING = 30  # EM steps towards each of several modes before they are compared
 
 
 class Mode(NamedTuple):
@@ -48,7 +51,7 @@ class Mode(NamedTuple):
     positive_definite : bool
         Whether the Hessian is positive definite.  If not, ``factor`` is computed from its diagonal.
     others : list of Climb
-        Other modes whose log posterior is nearly as high.
+        Other modes at most GAP lower in log posterior, best first.  No two differ by a permutation of states alone.
     """
 
     model: Model
@@ -106,8 +109,8 @@ def find_mode(
         return Mode(model, np.zeros(0), log_posterior(model, np.zeros(0), series)[0], none, none, True, [])
     if start is None:
         on_progress("finding states", 0, 0)
-        best, *others = find_states(model, rows_in(series), threads=threads)
-        start = best.parameters
+        found = [c.parameters for c in find_states(model, rows_in(series), threads=threads)]
+        start, others = compare_starts(model, series, found, threads)
     if has_m_step(model):
         report = partial(report_em_step, on_progress, steps)
         start = climb(model, series, start, steps=steps, tolerance=1e-2, threads=threads, on_progress=report).parameters
@@ -118,7 +121,22 @@ def find_mode(
     factor, positive_definite = metric(hessian)
     theta, value = newton(model, series, theta, value, factor, threads)
     mode = Mode(model, theta, value, hessian, factor, positive_definite, [])
-    return mode._replace(others=[c for c in others if is_distinct_mode(mode, series, c, threads)])
+    return mode._replace(others=distinct_modes(mode, series, others, threads))
+
+
+def compare_starts(
+    model: Model, series: Observations, starts: list[Parameters], threads: int | None
+) -> tuple[Parameters, list[Climb]]:
+    """The start that leads to the highest mode, and climbs from the others, best first.
+
+    States may have been found in a sample.  A log posterior there says nothing about one here, so all starts climb on
+    the series itself.
+    """
+    if len(starts) == 1:
+        return starts[0], []
+    climbs = [climb_briefly(model, series, start, REFINING, threads) for start in starts]
+    best, *others = sorted(climbs, key=lambda c: -c.log_posterior)
+    return best.parameters, others
 
 
 def report_em_step(on_progress: OnProgress, steps: int, step: int, _: float) -> None:
@@ -347,15 +365,30 @@ def metric(hessian: Array) -> tuple[Array, bool]:
         return np.diag(scale), False
 
 
-def is_distinct_mode(mode: Mode, series: Observations, candidate: Climb, threads: int | None = None) -> bool:
-    """Whether a climb ended near another mode, at most 10 below in log posterior.
+def distinct_modes(mode: Mode, series: Observations, climbs: list[Climb], threads: int | None = None) -> list[Climb]:
+    """The climbs on a series that ended near other modes than ``mode`` and each other, best first."""
+    tops, found = [mode], []
+    for c in sorted(climbs, key=lambda c: -c.log_posterior):
+        if mode.log_posterior - c.log_posterior <= GAP and all(is_distinct_mode(m, series, c, threads) for m in tops):
+            found.append(c)
+            tops.append(mode._replace(theta=vector_of(mode.model, c.parameters), log_posterior=c.log_posterior))
+    return found
 
-    Permutations of exchangeable states do not count, and neither does a point from which Newton steps lead to ``mode``.
+
+def is_distinct_mode(mode: Mode, series: Observations, candidate: Climb, threads: int | None = None) -> bool:
+    """Whether a valley of the log posterior separates a climb on a series from the mode.
+
+    Permutations of exchangeable states do not count.  A climb that is not finished may still be on its way to the mode:
+    from there, the log posterior rises all along the straight line.
     """
-    if mode.log_posterior - candidate.log_posterior > 10:
-        return False
-    there = candidate.parameters
-    theta = mode.model.pack(mode.model.natural(there.phi, normalised_rows(there.transition)))
-    theta = relabel_states(mode, theta[None])[0]
-    theta, _ = newton(mode.model, series, theta, candidate.log_posterior - 1e-6, mode.factor, threads, 20)
-    return bool(np.linalg.norm(solve_triangular(mode.factor, theta - mode.theta, lower=True)) > 1)
+    theta = relabel_states(mode, vector_of(mode.model, candidate.parameters)[None])[0]
+    lower = min(mode.log_posterior, candidate.log_posterior)
+    return any(
+        log_posterior(mode.model, (1 - part) * theta + part * mode.theta, series, threads=threads)[0] < lower - VALLEY
+        for part in (0.5, 0.25, 0.75)
+    )
+
+
+def vector_of(model: Model, there: Parameters) -> Array:
+    """Parameters as a vector theta (d,) of the model, with transition probabilities bounded away from zero."""
+    return model.pack(model.natural(there.phi, normalised_rows(there.transition)))
