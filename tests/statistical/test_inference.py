@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 from small_models import model_of
 
 import rarehmm as rh
@@ -127,6 +128,22 @@ def test_two_modes_of_the_same_height_are_sampled_together():
         found = infer(np.random.default_rng(3), model, series, wanted=500)
     means = np.sort(found.mode.model.unpack_all(found.theta[0])[0][:, :, 0], axis=1)
     assert abs((means.sum(1) > 0).mean() - 0.5) < 4 * 0.5 / np.sqrt(found.effective)
+
+
+@pytest.mark.jit
+def test_three_modes_are_all_sampled_with_their_shares():
+    """Four levels and three states: one runner-up alone would leave a mode out."""
+    rng = np.random.default_rng(1)
+    series = rh.Series(rng.permutation(np.concatenate([0.5 * rng.normal(size=60) + c for c in (-9.0, -3.0, 3.0, 9.0)])))
+    model = rh.Model(rh.Gaussian(), 3, rh.default_priors(rh.Gaussian(), 3, series))
+    with pytest.warns(RuntimeWarning, match="3 modes of the posterior"):
+        found = infer(np.random.default_rng(1), model, series, wanted=500)
+    modes = [found.mode, *(find_mode(model, series, c.parameters) for c in found.mode.others)]
+    logs = np.array([inference.laplace_evidence(m) for m in modes])  # nearly exact here
+    np.testing.assert_allclose(found.shares, np.exp(logs - logsumexp(logs)), atol=0.06)
+    (check,) = [c for c in found.checks if c.name == "second modes"]
+    assert check.passed
+    assert check.message.endswith("of 3 modes, which cover 100.0% of the evidence")
 
 
 def test_noise_of_the_gradient_inflates_the_variance_as_the_recursion_says():
