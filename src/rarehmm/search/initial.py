@@ -7,8 +7,8 @@ starting from K - 1 states and from fewer, so that several rare states can be fo
 k-means, with clusters of local variability (for states that differ only in variance) and with splits of existing
 states.
 
-For a long series, most of the work is done on a sample: evenly spaced pieces, and the neighbourhoods of the most
-surprising observations in the whole series.
+For a long series, most of the work is done on a sample: evenly spaced pieces, the neighbourhoods of the most surprising
+observations in the whole series, and its quietest stretches.
 """
 
 import contextlib
@@ -17,12 +17,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 import scipy
 
 from rarehmm.common.arrays import Array, IntArray
-from rarehmm.data.pieces import pieces, sample
+from rarehmm.data.pieces import AROUND, pieces, sample
 from rarehmm.data.series import Series, in_memory
 from rarehmm.engine.contracts.family import domains, observed_rows
 from rarehmm.exact.block_sample import Observations
@@ -39,6 +40,7 @@ SAMPLE = 100_000  # observations in the smaller sample
 SOME = 10_000  # observations from which the centres of clusters are found where only rough ones are needed
 LONG = 1_000_000  # longer series are represented by a sample of this size
 PLACES = 1000  # surprising observations whose neighbourhoods are part of a sample
+QUIET = 1000  # observations in the quietest stretches that are part of a sample, for each span
 SPANS = (10, 100)  # window lengths over which local variability is measured
 NEAR = 100.0  # a candidate may lead to another mode that matters if its log posterior is at most this much lower
 ERRORS, STRETCH = 3, 100  # on a sample, this many standard errors more; observations over which differences are summed
@@ -119,7 +121,7 @@ class Search:
             few = pieces(series, SAMPLE)
             rough = self.with_states(max(1, model.n_states - 1))
             fit = self.climb(rough, from_labels(rough, few, first_labels(rough, few)), 10, few)
-            places = most_surprising(rough, fit.parameters, series, threads)
+            places = informative_rows(rough, fit.parameters, series, threads)
             self.work = sample(series, places, LONG)
             self.small = sample(series, places, SAMPLE)
 
@@ -256,44 +258,92 @@ def distance(model: Model, one: Parameters, other: Parameters) -> tuple[float, I
 # ---------------------------------------------------------------- samples of a long series
 
 
-def most_surprising(model: Model, fit: Parameters, series: Series, threads: int | None) -> IntArray:
-    """Indices (PLACES,) of the observations with the highest surprisal under a fit.
+class Extremes(NamedTuple):
+    """Rows (n,) of a series where something is largest, and its values (n,) there."""
+
+    rows: IntArray
+    values: Array
+
+
+def informative_rows(model: Model, fit: Parameters, series: Series, threads: int | None) -> IntArray:
+    """Indices of the most surprising observations under a fit, PLACES of them, then of those in the quietest stretches.
 
     In a long series, observations are taken as independent: given the past, too many of the most surprising ones would
-    merely be changes of state.
+    merely be changes of state.  Both kinds come from the same pass.
     """
-    if len(series) <= LONG:
-        return largest_indices(surprisal(model, fit, series, threads), PLACES)
-    fit = fit._replace(transition=np.tile(fit.start, (model.n_states, 1)))  # independent observations
+    if len(series) > LONG:
+        fit = fit._replace(transition=np.tile(fit.start, (model.n_states, 1)))  # independent observations
 
     def give(part: Chunk) -> tuple[IntArray]:
         return (series.lengths_within(part.first, part.last),)
 
     parts = even_chunks(series, LONG)
-    found = map_chunks(series, parts, SurprisalTask(model, fit), threads, give)
-    places = np.concatenate([part.first + at for part, (at, _) in zip(parts, found, strict=True)])
-    return np.asarray(places[largest_indices(np.concatenate([values for _, values in found]), PLACES)])
+    found = map_chunks(series, parts, ExtremesTask(model, fit, location_and_scale(series)), threads, give)
+    surprising, *quiet = [
+        largest(
+            np.concatenate([part.first + one.rows for part, one in zip(parts, each, strict=True)]),
+            np.concatenate([one.values for one in each]),
+            count,
+        ).rows
+        for each, count in zip(zip(*found, strict=True), (PLACES, *(QUIET // span for span in SPANS)), strict=True)
+    ]
+    return np.concatenate([surprising, *(stretch_centres(rows, span) for rows, span in zip(quiet, SPANS, strict=True))])
+
+
+def stretch_centres(first: IntArray, span: int) -> IntArray:
+    """Rows whose neighbourhoods cover the stretches of ``span`` rows from each row ``first`` (n,)."""
+    count = -(-span // (2 * AROUND))
+    return (first[:, None] + (np.arange(count) * span + span // 2) // count).ravel()
 
 
 @dataclass(frozen=True)
-class SurprisalTask:
-    """Worker task: indices and surprisal of the most surprising observations in a chunk of a series."""
+class ExtremesTask:
+    """Worker task: the most surprising observations in a chunk of a series, and its quietest stretches of each span.
+
+    ``scale`` (2, D) holds the mean and the standard deviation of each column.
+    """
 
     model: Model
     fit: Parameters
+    scale: Array
 
-    def __call__(self, y: Array, lengths: IntArray) -> tuple[IntArray, Array]:
+    def __call__(self, y: Array, lengths: IntArray) -> list[Extremes]:
         if not observed_rows(self.model.family, y).any():
-            return np.empty(0, dtype=np.int64), np.empty(0)
+            return [Extremes(np.empty(0, dtype=np.int64), np.empty(0))] * (1 + len(SPANS))
         values = surprisal(self.model, self.fit, Series(y, lengths), 1)
-        places = largest_indices(values, PLACES)
-        return places, values[places]
+        found = [largest(np.arange(len(y)), values, PLACES)]
+        for span in SPANS:
+            variance = local_variance(y, self.scale, span)
+            found.append(largest(span * np.arange(len(variance)), -variance, QUIET // span))
+        return found
+
+
+def location_and_scale(series: Series) -> Array:
+    """Mean and standard deviation (2, D) of each column."""
+    return np.array([[s.mean, np.sqrt(s.scaled().variance)] for s in series.summaries]).T
+
+
+def local_variance(y: Array, scale: Array, span: int) -> Array:
+    """Variance (n,) of rows y (T, D) within each of n stretches of ``span``, summed over standardised columns.
+
+    A column with missing values in a stretch counts as one that varies as it does overall.
+    """
+    n = len(y) // span
+    z = ((y[: n * span] - scale[0]) / scale[1]).reshape(n, span, y.shape[1])
+    variance = z.var(1)  # (n, D)
+    return np.asarray(np.where(np.isnan(variance), 1.0, variance).sum(1))
+
+
+def largest(rows: IntArray, values: Array, count: int) -> Extremes:
+    """The ``count`` rows with the largest values, in descending order of value."""
+    at = largest_indices(values, count)
+    return Extremes(rows[at], values[at])
 
 
 def largest_indices(values: Array, count: int) -> IntArray:
     """Indices of the ``count`` largest values, in descending order of value."""
     count = min(count, len(values))
-    found = np.argpartition(-values, count - 1)[:count]
+    found = np.argpartition(-values, count - 1)[:count] if count > 0 else np.empty(0, dtype=np.int64)
     return np.asarray(found[np.argsort(-values[found], kind="stable")])
 
 
@@ -348,7 +398,7 @@ def surprising_groups(model: Model, parameters: Parameters, series: Series, thre
 def quiet_groups(series: Series) -> list[Array]:
     """Groups (n, D) of the observations with the lowest local variance: for each span and share, two clusters."""
     y, seen = all_rows(series)
-    scale = np.array([[s.mean, np.sqrt(s.scaled().variance)] for s in series.summaries]).T
+    scale = location_and_scale(series)
     z = np.where(seen[:, None], (y - scale[0]) / scale[1], 0.0)
     groups = []
     for span in (s for s in SPANS if len(y) >= 10 * s):
@@ -436,7 +486,7 @@ def roughness_labels(series: Series, K: int, span: int = 11) -> IntArray:
     They separate states that differ only in variance, which clustering of the values cannot do.
     """
     y, seen = all_rows(series)
-    means = np.array([[s.mean, np.sqrt(s.scaled().variance)] for s in series.summaries]).T
-    away = np.abs((y - means[0]) / means[1]).mean(1)
+    scale = location_and_scale(series)
+    away = np.abs((y - scale[0]) / scale[1]).mean(1)
     away = scipy.ndimage.uniform_filter1d(np.where(seen, away, away[seen].mean()), span, mode="nearest")
     return clusters(np.log(np.maximum(away, 1e-9 * away.max()))[:, None], K)
