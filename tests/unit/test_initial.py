@@ -11,6 +11,7 @@ from small_models import Pair, model_of
 import rarehmm as rh
 from rarehmm.data.pieces import pieces, sample, stretches
 from rarehmm.exact import em
+from rarehmm.exact.passes import expectations
 from rarehmm.search import initial, regimes
 from rarehmm.search.initial import append_state, find_states, informative_rows, largest_indices, surprising_groups
 
@@ -336,3 +337,37 @@ def test_the_closest_clusters_are_merged_first():
     found = [merged.tolist() for merged in initial.merged_labels(series, labels, 4)]
     assert found == [[0, 0, 1, 1, 1, 1, 2], [0, 0, 0, 0, 1, 1, 2], [0, 0, 1, 1, 0, 0, 2]]
     assert initial.merged_labels(series, labels, 5) == []  # one cluster is empty
+
+
+def work_for_levels(monkeypatch, K, T):
+    """Observations times squared number of states that EM reads to find K levels in T observations, and the fit."""
+    total = []
+
+    def counted(model, parameters, series, **more):
+        total.append(len(series) * model.n_states**2)
+        return expectations(model, parameters, series, **more)
+
+    monkeypatch.setattr(em, "expectations", counted)
+    rng = np.random.default_rng(0)
+    series = rh.Series(6.0 * (7 * np.cumsum(rng.random(T) < 0.02) % K) + rng.normal(size=T))
+    model = rh.Model(rh.Gaussian(), K, rh.default_priors(rh.Gaussian(), K, series))
+    found = find_states(model, series)[0].parameters
+    return sum(total), found
+
+
+@pytest.mark.jit
+def test_finding_many_states_takes_a_bounded_amount_of_work(monkeypatch):
+    """Beyond it, only what cannot be left out: EM from k-means, and from the best candidate."""
+    monkeypatch.setattr(initial, "WORK", 1e7)
+    spent, found = work_for_levels(monkeypatch, 8, 3000)
+    assert spent < 1e7 + 60 * 3000 * 8**2
+    np.testing.assert_allclose(np.sort(found.phi[:, 0]), 6 * np.arange(8), atol=0.5)
+
+
+@pytest.mark.nightly
+@pytest.mark.jit
+@pytest.mark.parametrize(("K", "T"), [(12, 30_000), (30, 200_000)])
+def test_finding_a_dozen_states_and_more_takes_a_bounded_amount_of_work(monkeypatch, K, T):
+    spent, found = work_for_levels(monkeypatch, K, T)
+    assert spent < initial.WORK + 60 * T * K**2
+    np.testing.assert_allclose(np.sort(found.phi[:, 0]), 6 * np.arange(K), atol=0.5)

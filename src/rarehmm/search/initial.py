@@ -13,10 +13,10 @@ observations in the whole series, and its quietest stretches.
 
 import contextlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +46,7 @@ NEAR = 100.0  # a candidate may lead to another mode that matters if its log pos
 ERRORS, STRETCH = 3, 100  # on a sample, this many standard errors more; observations over which differences are summed
 MODES = 6  # largest number of modes that are looked for
 APART = 0.1  # smallest distance between candidates that may lead to different modes
+WORK = 1e10  # observations times squared number of states that candidates may read before the best one is taken
 BASES = 3  # numbers of states from which more are added: K - 1, K - 2, K - 3
 
 
@@ -109,11 +110,13 @@ class Search:
     """Search for starting values of a model with K states.
 
     ``work`` is the series or a sample of it, ``small`` a smaller sample.  The distribution of the first state is
-    estimated whatever the model says: the pieces of a sample start anywhere, and EM steps are simpler.
+    estimated whatever the model says: the pieces of a sample start anywhere, and EM steps are simpler.  Once WORK is
+    ``spent``, no more candidates are tried, and the best one so far is taken.
     """
 
     def __init__(self, model: Model, series: Series, threads: int | None) -> None:
         self.template, self.threads, self.length = model, threads, len(series)
+        self.spent = 0.0
         self.model = self.with_states(model.n_states)
         if len(series) <= 2 * SAMPLE:
             self.work = self.small = in_memory(series)
@@ -132,7 +135,14 @@ class Search:
 
     def climb(self, model: Model, start: Parameters, steps: int, on: Series | None = None) -> Climb:
         """Climb for a few steps on the small sample, or on another series."""
-        return climb_briefly(model, on or self.small, start, steps, self.threads, free_start=True)
+        series = on or self.small
+        found = climb_briefly(model, series, start, steps, self.threads, free_start=True)
+        self.spent += len(found.trace) * len(series) * model.n_states**2
+        return found
+
+    def climb_each(self, model: Model, starts: Iterable[Parameters], steps: int) -> list[Climb]:
+        """Climb from each start for as long as there is work to spend."""
+        return [self.climb(model, start, steps) for start in takewhile(lambda _: self.spent < WORK, starts)]
 
     def best(self) -> list[Parameters]:
         """The best parameters, followed by those that may be near other modes, or by a runner-up."""
@@ -143,16 +153,20 @@ class Search:
                 labels = roughness_labels(self.small, K)
                 found.append(self.climb(self.model, from_labels(self.model, self.small, labels), 16))
         for base in range(K - 1, max(0, K - 1 - (BASES if K < 5 else BASES - 1)), -1):
+            if self.spent >= WORK:
+                break
             fewer = self.with_states(base)
             fits = [self.climb(fewer, self.from_clusters(fewer), 10)]
             for _ in range(base, K):
-                fits = self.add_state(fits[0].parameters)
+                fits = self.add_state(fits[0].parameters) if fits else []
             found += fits
         found += self.other_groupings(found)
         different = distinct(self.model, found)[:MODES]
         near = nearly_best(self.model, different, self.small, self.length, self.threads)
         near = near if len(near) > 1 else different[:2]  # a runner-up may overtake the best, however far behind it is
-        return [c.parameters for c in distinct(self.model, [self.climb(self.model, c.parameters, 30) for c in near])]
+        climbs = [self.climb(self.model, near[0].parameters, 30)]
+        climbs += self.climb_each(self.model, (c.parameters for c in near[1:]), 30)
+        return [c.parameters for c in distinct(self.model, climbs)]
 
     @cached_property
     def quiet(self) -> list[Array]:
@@ -164,20 +178,26 @@ class Search:
         return from_labels(model, self.small, first_labels(model, self.small))
 
     def add_state(self, fit: Parameters) -> list[Climb]:
-        """Add a state to a fit: up to four candidates, best first.
+        """Add a state to a fit: up to four candidates, best first, or none if there is no more work to spend.
 
         All candidates climb for two steps; the best four climb for eight more.
         """
         K = len(fit.phi) + 1
         fewer, model = self.with_states(K - 1), self.with_states(K)
+        tried = self.climb_each(model, self.with_one_more(fewer, model, fit), 2)
+        best = distinct(model, tried or self.climb_each(model, [self.from_clusters(model)], 2))[:4]
+        longer = self.climb_each(model, (c.parameters for c in best), 8)
+        return sorted(longer or best, key=lambda c: -c.log_posterior)
+
+    def with_one_more(self, fewer: Model, model: Model, fit: Parameters) -> Iterator[Parameters]:
+        """Parameters with one state more than a fit: at surprising observations, at quiet ones, or by a split."""
         T = len(self.work)
-        unexpected = surprising_groups(fewer, fit, self.work, self.threads)
-        starts = [append_state(model, fit, seeds, T) for seeds in unexpected]
-        starts += [append_state(model, fit, seeds, T, least=1e-6) for seeds in self.quiet]
-        starts += [from_labels(model, self.small, labels) for labels in split_labels(fewer, fit, self.small)]
-        found = [self.climb(model, start, 2) for start in starts or [self.from_clusters(model)]]
-        found = distinct(model, found)[:4]
-        return sorted((self.climb(model, c.parameters, 8) for c in found), key=lambda c: -c.log_posterior)
+        for seeds in surprising_groups(fewer, fit, self.work, self.threads):
+            yield append_state(model, fit, seeds, T)
+        for seeds in self.quiet:
+            yield append_state(model, fit, seeds, T, least=1e-6)
+        for labels in split_labels(fewer, fit, self.small):
+            yield from_labels(model, self.small, labels)
 
     def other_groupings(self, found: list[Climb]) -> list[Climb]:
         """Candidates in which two of K + 1 clusters share a state, if they are new and nearly as good as the best.
@@ -189,10 +209,11 @@ class Search:
             labels = first_labels(self.with_states(K + 1), self.small, SOME)
         except ValueError:  # too few distinct values
             return []
-        starts = [from_labels(self.model, self.small, merged) for merged in merged_labels(self.small, labels, K + 1)]
-        climbs = distinct(self.model, [*found, *(self.climb(self.model, start, 4) for start in starts)])
+        starts = (from_labels(self.model, self.small, merged) for merged in merged_labels(self.small, labels, K + 1))
+        climbs = distinct(self.model, [*found, *self.climb_each(self.model, starts, 4)])
         near = nearly_best(self.model, climbs[: 2 * MODES], self.small, self.length, self.threads)
-        return [self.climb(self.model, c.parameters, 12) for c in near if not any(c is old for old in found)]
+        new = (c.parameters for c in near if not any(c is old for old in found))
+        return self.climb_each(self.model, new, 12)
 
 
 def match_states_to_start(model: Model, fit: Parameters, series: Series, threads: int | None) -> Parameters:
