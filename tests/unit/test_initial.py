@@ -1,5 +1,9 @@
 """Finding states: rare ones, several of them, in long series, in several columns; and what a sample of a series is."""
 
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import dask.array as da
 import numpy as np
 import pytest
 from small_models import Pair, model_of
@@ -7,8 +11,9 @@ from small_models import Pair, model_of
 import rarehmm as rh
 from rarehmm.data.pieces import pieces, sample, stretches
 from rarehmm.exact import em
-from rarehmm.search import initial
-from rarehmm.search.initial import append_state, find_states, largest_indices, most_surprising, surprising_groups
+from rarehmm.exact.passes import expectations
+from rarehmm.search import initial, regimes
+from rarehmm.search.initial import append_state, find_states, informative_rows, largest_indices, surprising_groups
 
 
 @pytest.mark.jit
@@ -71,9 +76,10 @@ def test_the_most_surprising_places_of_a_series(monkeypatch, long):
     y[300] = np.nan
     model = model_of(rh.Gaussian(), 2)
     fit = model.parameters([[0.9, 0.1], [0.1, 0.9]], mean=[0, 1], variance=1)
-    found = most_surprising(model, fit, rh.Series(y), None)
-    np.testing.assert_array_equal(found, [500, 17, 999])
+    found = informative_rows(model, fit, rh.Series(y), None)
+    np.testing.assert_array_equal(found[:3], [500, 17, 999])
     np.testing.assert_array_equal(largest_indices(np.array([3.0, 9.0, 1.0]), 5), [1, 0, 2])
+    assert len(largest_indices(np.empty(0), 5)) == 0
 
 
 def test_missing_rows_surprise_nobody_whatever_the_units(monkeypatch):
@@ -82,7 +88,7 @@ def test_missing_rows_surprise_nobody_whatever_the_units(monkeypatch):
     y[300:320] = np.nan
     y[[17, 500]] = [0.01, -0.012]
     model = model_of(rh.Gaussian(), 1)
-    found = most_surprising(model, model.parameters([[1.0]], mean=0, variance=1e-6), rh.Series(y), None)
+    found = informative_rows(model, model.parameters([[1.0]], mean=0, variance=1e-6), rh.Series(y), None)[:10]
     assert found[:2].tolist() == [500, 17]
     assert not ((found >= 300) & (found < 320)).any()
 
@@ -125,6 +131,46 @@ def test_a_sensor_that_is_stuck_is_found_whatever_the_units(scale):
     path, _ = rh.decode(model, found, series)
     assert found.phi[k, 1] < 0.05 * scale**2  # the prior is worth four observations of the noise of all
     assert (path[states == 2] == k).mean() > 0.9
+
+
+def with_stuck_rows(T, first, count):
+    """Two levels, and ``count`` rows from ``first`` on at which the sensor is stuck between them."""
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=T) + 4 * (np.cumsum(rng.random(T) < 0.005) % 2)
+    y[first : first + count] = 0.5 + 0.001 * rng.normal(size=count)
+    return y
+
+
+def stuck_state(y):
+    """The fit with three states, and the kind of the one with the smallest variance."""
+    series = rh.Series(y)
+    model = rh.Model(rh.Gaussian(), 3, rh.default_priors(rh.Gaussian(), 3, series))
+    found = find_states(model, series)[0].parameters
+    return found, rh.judge_states(model, found, series)[int(np.argmin(found.phi[:, 1]))].kind
+
+
+@pytest.mark.jit
+def test_stuck_rows_between_the_pieces_of_a_sample_are_found(monkeypatch):
+    for name, value in (("SAMPLE", 2000), ("LONG", 5000), ("PLACES", 20), ("QUIET", 200)):
+        monkeypatch.setattr(initial, name, value)
+    monkeypatch.setattr(regimes, "SAMPLE", 2000)
+    found, kind = stuck_state(
+        with_stuck_rows(20_000, 1200, 200)
+    )  # the first pieces end at 500, and begin again at 2166
+    k = int(np.argmin(found.phi[:, 1]))
+    assert found.phi[k, 0] == pytest.approx(0.5, abs=0.05)
+    assert found.phi[k, 1] < 0.05
+    assert kind == "rare"
+
+
+@pytest.mark.nightly
+@pytest.mark.jit
+@pytest.mark.parametrize("T", [200_000, 1_000_000, 3_000_000])
+def test_a_thousand_stuck_rows_are_found_however_long_the_series_is(T):
+    found, kind = stuck_state(with_stuck_rows(T, T // 3 + 77_777, 1000))
+    k = int(np.argmin(found.phi[:, 1]))
+    assert found.phi[k] == pytest.approx([0.5, 0.0], abs=0.01)
+    assert kind == "rare"
 
 
 @pytest.mark.jit
@@ -214,7 +260,7 @@ def test_a_short_series_with_few_values_still_gets_its_states():
 
 
 def test_of_a_longer_series_a_sample_is_searched(monkeypatch):
-    for name, value in (("SAMPLE", 60), ("LONG", 100), ("PLACES", 8)):
+    for name, value in (("SAMPLE", 60), ("LONG", 100), ("PLACES", 8), ("QUIET", 20)):
         monkeypatch.setattr(initial, name, value)
     monkeypatch.setattr("rarehmm.data.pieces.AROUND", 5)
     y = np.random.default_rng(0).normal(size=300)
@@ -228,13 +274,47 @@ def test_of_a_longer_series_a_sample_is_searched(monkeypatch):
     np.testing.assert_allclose(np.sort(best.phi[:, 0]), [0.0, 9.0], atol=1.0)
 
 
-def test_a_stretch_with_nothing_in_it_surprises_nobody():
+def test_a_stretch_with_nothing_in_it_is_neither_surprising_nor_quiet():
     model = model_of(rh.Gaussian(), 1)
-    work = initial.SurprisalTask(model, model.parameters([[1.0]], mean=0, variance=1))
-    places, values = work(np.full((9, 1), np.nan), np.array([9]))
-    assert len(places) == len(values) == 0
-    y = np.array([0.1, 9.0, 0.2])
-    assert work(y[:, None], np.array([3]))[0][0] == 1
+    scale = np.array([[0.0], [1.0]])
+    work = initial.ExtremesTask(model, model.parameters([[1.0]], mean=0, variance=1), scale)
+    assert [len(found.rows) for found in work(np.full((9, 1), np.nan), np.array([9]))] == [0, 0, 0]
+    y = np.random.default_rng(0).normal(size=(40, 1))
+    y[7], y[10:20] = 9.0, np.nan
+    y[30:40] = 0.1 * y[30:40]
+    surprising, quiet, longer = work(y, np.array([40]))
+    assert surprising.rows[0] == 7
+    assert quiet.rows[0] == 30
+    assert quiet.values[0] == pytest.approx(-y[30:].var())
+    assert -1.0 in quiet.values  # as variable as all
+    assert len(longer.rows) == 0  # shorter than its span
+
+
+class Pickling(ThreadPoolExecutor):
+    """An executor that pickles what it is given, as one with other processes does."""
+
+    def submit(self, work, *args):
+        return super().submit(*pickle.loads(pickle.dumps((work, *args))))
+
+
+@pytest.mark.parametrize("kind", ["memory map", "Dask", "executor"])
+def test_informative_rows_do_not_depend_on_where_the_data_are(monkeypatch, tmp_path, kind):
+    monkeypatch.setattr(initial, "LONG", 500)
+    y = np.random.default_rng(0).normal(size=(3000, 2))
+    y[1700:1800] *= 1e-3
+    np.save(tmp_path / "y.npy", y)
+    model = rh.Model(Pair(), 2, rh.default_priors(Pair(), 2, rh.Series(y)))
+    fit = model.parameters([[0.9, 0.1], [0.1, 0.9]], first=[0, 1], second=[0, 1])
+    expected = informative_rows(model, fit, rh.Series(y), None)
+    longer = expected[-2 * (initial.QUIET // 100) :]  # stretches of 100, two rows each
+    assert longer[:2].tolist() == [1725, 1775]
+    with Pickling(2) as executor:
+        series = {
+            "memory map": rh.Series(np.load(tmp_path / "y.npy", mmap_mode="r")),
+            "Dask": rh.Series(da.from_array(y, 700)),
+            "executor": rh.Series(y, executor=executor),
+        }[kind]
+        np.testing.assert_array_equal(informative_rows(model, fit, series, None), expected)
 
 
 def test_a_few_steps_without_m_steps_are_those_of_gradients():
@@ -257,3 +337,37 @@ def test_the_closest_clusters_are_merged_first():
     found = [merged.tolist() for merged in initial.merged_labels(series, labels, 4)]
     assert found == [[0, 0, 1, 1, 1, 1, 2], [0, 0, 0, 0, 1, 1, 2], [0, 0, 1, 1, 0, 0, 2]]
     assert initial.merged_labels(series, labels, 5) == []  # one cluster is empty
+
+
+def work_for_levels(monkeypatch, K, T):
+    """Observations times squared number of states that EM reads to find K levels in T observations, and the fit."""
+    total = []
+
+    def counted(model, parameters, series, **more):
+        total.append(len(series) * model.n_states**2)
+        return expectations(model, parameters, series, **more)
+
+    monkeypatch.setattr(em, "expectations", counted)
+    rng = np.random.default_rng(0)
+    series = rh.Series(6.0 * (7 * np.cumsum(rng.random(T) < 0.02) % K) + rng.normal(size=T))
+    model = rh.Model(rh.Gaussian(), K, rh.default_priors(rh.Gaussian(), K, series))
+    found = find_states(model, series)[0].parameters
+    return sum(total), found
+
+
+@pytest.mark.jit
+def test_finding_many_states_takes_a_bounded_amount_of_work(monkeypatch):
+    """Beyond it, only what cannot be left out: EM from k-means, and from the best candidate."""
+    monkeypatch.setattr(initial, "WORK", 1e7)
+    spent, found = work_for_levels(monkeypatch, 8, 3000)
+    assert spent < 1e7 + 60 * 3000 * 8**2
+    np.testing.assert_allclose(np.sort(found.phi[:, 0]), 6 * np.arange(8), atol=0.5)
+
+
+@pytest.mark.nightly
+@pytest.mark.jit
+@pytest.mark.parametrize(("K", "T"), [(12, 30_000), (30, 200_000)])
+def test_finding_a_dozen_states_and_more_takes_a_bounded_amount_of_work(monkeypatch, K, T):
+    spent, found = work_for_levels(monkeypatch, K, T)
+    assert spent < initial.WORK + 60 * T * K**2
+    np.testing.assert_allclose(np.sort(found.phi[:, 0]), 6 * np.arange(K), atol=0.5)

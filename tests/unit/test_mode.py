@@ -209,6 +209,7 @@ def test_all_modes_are_kept(run, seed, scale):
     assert list(reached.values()) == sorted(reached.values(), reverse=True)
 
 
+@pytest.mark.jit
 @pytest.mark.parametrize("seed", range(5))
 def test_a_clear_mode_has_no_others(seed):
     """Two common states and a rare one."""

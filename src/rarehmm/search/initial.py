@@ -7,22 +7,23 @@ starting from K - 1 states and from fewer, so that several rare states can be fo
 k-means, with clusters of local variability (for states that differ only in variance) and with splits of existing
 states.
 
-For a long series, most of the work is done on a sample: evenly spaced pieces, and the neighbourhoods of the most
-surprising observations in the whole series.
+For a long series, most of the work is done on a sample: evenly spaced pieces, the neighbourhoods of the most surprising
+observations in the whole series, and its quietest stretches.
 """
 
 import contextlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, takewhile
+from typing import NamedTuple
 
 import numpy as np
 import scipy
 
 from rarehmm.common.arrays import Array, IntArray
-from rarehmm.data.pieces import pieces, sample
+from rarehmm.data.pieces import AROUND, pieces, sample
 from rarehmm.data.series import Series, in_memory
 from rarehmm.engine.contracts.family import domains, observed_rows
 from rarehmm.exact.block_sample import Observations
@@ -39,11 +40,13 @@ SAMPLE = 100_000  # observations in the smaller sample
 SOME = 10_000  # observations from which the centres of clusters are found where only rough ones are needed
 LONG = 1_000_000  # longer series are represented by a sample of this size
 PLACES = 1000  # surprising observations whose neighbourhoods are part of a sample
+QUIET = 1000  # observations in the quietest stretches that are part of a sample, for each span
 SPANS = (10, 100)  # window lengths over which local variability is measured
 NEAR = 100.0  # a candidate may lead to another mode that matters if its log posterior is at most this much lower
 ERRORS, STRETCH = 3, 100  # on a sample, this many standard errors more; observations over which differences are summed
 MODES = 6  # largest number of modes that are looked for
 APART = 0.1  # smallest distance between candidates that may lead to different modes
+WORK = 1e10  # observations times squared number of states that candidates may read before the best one is taken
 BASES = 3  # numbers of states from which more are added: K - 1, K - 2, K - 3
 
 
@@ -107,11 +110,13 @@ class Search:
     """Search for starting values of a model with K states.
 
     ``work`` is the series or a sample of it, ``small`` a smaller sample.  The distribution of the first state is
-    estimated whatever the model says: the pieces of a sample start anywhere, and EM steps are simpler.
+    estimated whatever the model says: the pieces of a sample start anywhere, and EM steps are simpler.  Once WORK is
+    ``spent``, no more candidates are tried, and the best one so far is taken.
     """
 
     def __init__(self, model: Model, series: Series, threads: int | None) -> None:
         self.template, self.threads, self.length = model, threads, len(series)
+        self.spent = 0.0
         self.model = self.with_states(model.n_states)
         if len(series) <= 2 * SAMPLE:
             self.work = self.small = in_memory(series)
@@ -119,7 +124,7 @@ class Search:
             few = pieces(series, SAMPLE)
             rough = self.with_states(max(1, model.n_states - 1))
             fit = self.climb(rough, from_labels(rough, few, first_labels(rough, few)), 10, few)
-            places = most_surprising(rough, fit.parameters, series, threads)
+            places = informative_rows(rough, fit.parameters, series, threads)
             self.work = sample(series, places, LONG)
             self.small = sample(series, places, SAMPLE)
 
@@ -130,7 +135,14 @@ class Search:
 
     def climb(self, model: Model, start: Parameters, steps: int, on: Series | None = None) -> Climb:
         """Climb for a few steps on the small sample, or on another series."""
-        return climb_briefly(model, on or self.small, start, steps, self.threads, free_start=True)
+        series = on or self.small
+        found = climb_briefly(model, series, start, steps, self.threads, free_start=True)
+        self.spent += len(found.trace) * len(series) * model.n_states**2
+        return found
+
+    def climb_each(self, model: Model, starts: Iterable[Parameters], steps: int) -> list[Climb]:
+        """Climb from each start for as long as there is work to spend."""
+        return [self.climb(model, start, steps) for start in takewhile(lambda _: self.spent < WORK, starts)]
 
     def best(self) -> list[Parameters]:
         """The best parameters, followed by those that may be near other modes, or by a runner-up."""
@@ -141,16 +153,20 @@ class Search:
                 labels = roughness_labels(self.small, K)
                 found.append(self.climb(self.model, from_labels(self.model, self.small, labels), 16))
         for base in range(K - 1, max(0, K - 1 - (BASES if K < 5 else BASES - 1)), -1):
+            if self.spent >= WORK:
+                break
             fewer = self.with_states(base)
             fits = [self.climb(fewer, self.from_clusters(fewer), 10)]
             for _ in range(base, K):
-                fits = self.add_state(fits[0].parameters)
+                fits = self.add_state(fits[0].parameters) if fits else []
             found += fits
         found += self.other_groupings(found)
         different = distinct(self.model, found)[:MODES]
         near = nearly_best(self.model, different, self.small, self.length, self.threads)
         near = near if len(near) > 1 else different[:2]  # a runner-up may overtake the best, however far behind it is
-        return [c.parameters for c in distinct(self.model, [self.climb(self.model, c.parameters, 30) for c in near])]
+        climbs = [self.climb(self.model, near[0].parameters, 30)]
+        climbs += self.climb_each(self.model, (c.parameters for c in near[1:]), 30)
+        return [c.parameters for c in distinct(self.model, climbs)]
 
     @cached_property
     def quiet(self) -> list[Array]:
@@ -162,20 +178,26 @@ class Search:
         return from_labels(model, self.small, first_labels(model, self.small))
 
     def add_state(self, fit: Parameters) -> list[Climb]:
-        """Add a state to a fit: up to four candidates, best first.
+        """Add a state to a fit: up to four candidates, best first, or none if there is no more work to spend.
 
         All candidates climb for two steps; the best four climb for eight more.
         """
         K = len(fit.phi) + 1
         fewer, model = self.with_states(K - 1), self.with_states(K)
+        tried = self.climb_each(model, self.with_one_more(fewer, model, fit), 2)
+        best = distinct(model, tried or self.climb_each(model, [self.from_clusters(model)], 2))[:4]
+        longer = self.climb_each(model, (c.parameters for c in best), 8)
+        return sorted(longer or best, key=lambda c: -c.log_posterior)
+
+    def with_one_more(self, fewer: Model, model: Model, fit: Parameters) -> Iterator[Parameters]:
+        """Parameters with one state more than a fit: at surprising observations, at quiet ones, or by a split."""
         T = len(self.work)
-        unexpected = surprising_groups(fewer, fit, self.work, self.threads)
-        starts = [append_state(model, fit, seeds, T) for seeds in unexpected]
-        starts += [append_state(model, fit, seeds, T, least=1e-6) for seeds in self.quiet]
-        starts += [from_labels(model, self.small, labels) for labels in split_labels(fewer, fit, self.small)]
-        found = [self.climb(model, start, 2) for start in starts or [self.from_clusters(model)]]
-        found = distinct(model, found)[:4]
-        return sorted((self.climb(model, c.parameters, 8) for c in found), key=lambda c: -c.log_posterior)
+        for seeds in surprising_groups(fewer, fit, self.work, self.threads):
+            yield append_state(model, fit, seeds, T)
+        for seeds in self.quiet:
+            yield append_state(model, fit, seeds, T, least=1e-6)
+        for labels in split_labels(fewer, fit, self.small):
+            yield from_labels(model, self.small, labels)
 
     def other_groupings(self, found: list[Climb]) -> list[Climb]:
         """Candidates in which two of K + 1 clusters share a state, if they are new and nearly as good as the best.
@@ -187,10 +209,11 @@ class Search:
             labels = first_labels(self.with_states(K + 1), self.small, SOME)
         except ValueError:  # too few distinct values
             return []
-        starts = [from_labels(self.model, self.small, merged) for merged in merged_labels(self.small, labels, K + 1)]
-        climbs = distinct(self.model, [*found, *(self.climb(self.model, start, 4) for start in starts)])
+        starts = (from_labels(self.model, self.small, merged) for merged in merged_labels(self.small, labels, K + 1))
+        climbs = distinct(self.model, [*found, *self.climb_each(self.model, starts, 4)])
         near = nearly_best(self.model, climbs[: 2 * MODES], self.small, self.length, self.threads)
-        return [self.climb(self.model, c.parameters, 12) for c in near if not any(c is old for old in found)]
+        new = (c.parameters for c in near if not any(c is old for old in found))
+        return self.climb_each(self.model, new, 12)
 
 
 def match_states_to_start(model: Model, fit: Parameters, series: Series, threads: int | None) -> Parameters:
@@ -256,44 +279,92 @@ def distance(model: Model, one: Parameters, other: Parameters) -> tuple[float, I
 # ---------------------------------------------------------------- samples of a long series
 
 
-def most_surprising(model: Model, fit: Parameters, series: Series, threads: int | None) -> IntArray:
-    """Indices (PLACES,) of the observations with the highest surprisal under a fit.
+class Extremes(NamedTuple):
+    """Rows (n,) of a series where something is largest, and its values (n,) there."""
+
+    rows: IntArray
+    values: Array
+
+
+def informative_rows(model: Model, fit: Parameters, series: Series, threads: int | None) -> IntArray:
+    """Indices of the most surprising observations under a fit, PLACES of them, then of those in the quietest stretches.
 
     In a long series, observations are taken as independent: given the past, too many of the most surprising ones would
-    merely be changes of state.
+    merely be changes of state.  Both kinds come from the same pass.
     """
-    if len(series) <= LONG:
-        return largest_indices(surprisal(model, fit, series, threads), PLACES)
-    fit = fit._replace(transition=np.tile(fit.start, (model.n_states, 1)))  # independent observations
+    if len(series) > LONG:
+        fit = fit._replace(transition=np.tile(fit.start, (model.n_states, 1)))  # independent observations
 
     def give(part: Chunk) -> tuple[IntArray]:
         return (series.lengths_within(part.first, part.last),)
 
     parts = even_chunks(series, LONG)
-    found = map_chunks(series, parts, SurprisalTask(model, fit), threads, give)
-    places = np.concatenate([part.first + at for part, (at, _) in zip(parts, found, strict=True)])
-    return np.asarray(places[largest_indices(np.concatenate([values for _, values in found]), PLACES)])
+    found = map_chunks(series, parts, ExtremesTask(model, fit, location_and_scale(series)), threads, give)
+    surprising, *quiet = [
+        largest(
+            np.concatenate([part.first + one.rows for part, one in zip(parts, each, strict=True)]),
+            np.concatenate([one.values for one in each]),
+            count,
+        ).rows
+        for each, count in zip(zip(*found, strict=True), (PLACES, *(QUIET // span for span in SPANS)), strict=True)
+    ]
+    return np.concatenate([surprising, *(stretch_centres(rows, span) for rows, span in zip(quiet, SPANS, strict=True))])
+
+
+def stretch_centres(first: IntArray, span: int) -> IntArray:
+    """Rows whose neighbourhoods cover the stretches of ``span`` rows from each row ``first`` (n,)."""
+    count = -(-span // (2 * AROUND))
+    return (first[:, None] + (np.arange(count) * span + span // 2) // count).ravel()
 
 
 @dataclass(frozen=True)
-class SurprisalTask:
-    """Worker task: indices and surprisal of the most surprising observations in a chunk of a series."""
+class ExtremesTask:
+    """Worker task: the most surprising observations in a chunk of a series, and its quietest stretches of each span.
+
+    ``scale`` (2, D) holds the mean and the standard deviation of each column.
+    """
 
     model: Model
     fit: Parameters
+    scale: Array
 
-    def __call__(self, y: Array, lengths: IntArray) -> tuple[IntArray, Array]:
+    def __call__(self, y: Array, lengths: IntArray) -> list[Extremes]:
         if not observed_rows(self.model.family, y).any():
-            return np.empty(0, dtype=np.int64), np.empty(0)
+            return [Extremes(np.empty(0, dtype=np.int64), np.empty(0))] * (1 + len(SPANS))
         values = surprisal(self.model, self.fit, Series(y, lengths), 1)
-        places = largest_indices(values, PLACES)
-        return places, values[places]
+        found = [largest(np.arange(len(y)), values, PLACES)]
+        for span in SPANS:
+            variance = local_variance(y, self.scale, span)
+            found.append(largest(span * np.arange(len(variance)), -variance, QUIET // span))
+        return found
+
+
+def location_and_scale(series: Series) -> Array:
+    """Mean and standard deviation (2, D) of each column."""
+    return np.array([[s.mean, np.sqrt(s.scaled().variance)] for s in series.summaries]).T
+
+
+def local_variance(y: Array, scale: Array, span: int) -> Array:
+    """Variance (n,) of rows y (T, D) within each of n stretches of ``span``, summed over standardised columns.
+
+    A column with missing values in a stretch counts as one that varies as it does overall.
+    """
+    n = len(y) // span
+    z = ((y[: n * span] - scale[0]) / scale[1]).reshape(n, span, y.shape[1])
+    variance = z.var(1)  # (n, D)
+    return np.asarray(np.where(np.isnan(variance), 1.0, variance).sum(1))
+
+
+def largest(rows: IntArray, values: Array, count: int) -> Extremes:
+    """The ``count`` rows with the largest values, in descending order of value."""
+    at = largest_indices(values, count)
+    return Extremes(rows[at], values[at])
 
 
 def largest_indices(values: Array, count: int) -> IntArray:
     """Indices of the ``count`` largest values, in descending order of value."""
     count = min(count, len(values))
-    found = np.argpartition(-values, count - 1)[:count]
+    found = np.argpartition(-values, count - 1)[:count] if count > 0 else np.empty(0, dtype=np.int64)
     return np.asarray(found[np.argsort(-values[found], kind="stable")])
 
 
@@ -348,7 +419,7 @@ def surprising_groups(model: Model, parameters: Parameters, series: Series, thre
 def quiet_groups(series: Series) -> list[Array]:
     """Groups (n, D) of the observations with the lowest local variance: for each span and share, two clusters."""
     y, seen = all_rows(series)
-    scale = np.array([[s.mean, np.sqrt(s.scaled().variance)] for s in series.summaries]).T
+    scale = location_and_scale(series)
     z = np.where(seen[:, None], (y - scale[0]) / scale[1], 0.0)
     groups = []
     for span in (s for s in SPANS if len(y) >= 10 * s):
@@ -436,7 +507,7 @@ def roughness_labels(series: Series, K: int, span: int = 11) -> IntArray:
     They separate states that differ only in variance, which clustering of the values cannot do.
     """
     y, seen = all_rows(series)
-    means = np.array([[s.mean, np.sqrt(s.scaled().variance)] for s in series.summaries]).T
-    away = np.abs((y - means[0]) / means[1]).mean(1)
+    scale = location_and_scale(series)
+    away = np.abs((y - scale[0]) / scale[1]).mean(1)
     away = scipy.ndimage.uniform_filter1d(np.where(seen, away, away[seen].mean()), span, mode="nearest")
     return clusters(np.log(np.maximum(away, 1e-9 * away.max()))[:, None], K)

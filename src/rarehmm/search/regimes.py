@@ -22,7 +22,7 @@ from rarehmm.model.model import Model
 from rarehmm.model.named_priors import default_priors
 from rarehmm.model.parameters import Parameters
 from rarehmm.model.stationary import stationary
-from rarehmm.search.initial import SAMPLE, climb_briefly, most_surprising
+from rarehmm.search.initial import SAMPLE, climb_briefly, informative_rows
 
 RARE = 0.05  # a state with a smaller share of the observations is called rare
 FEW = 3.0  # a state with fewer expected observations is called an outlier
@@ -74,7 +74,8 @@ def judge_states(
     parameters : Parameters
         The fitted parameters, such as ``mode.model.unpack(mode.theta)``.
     series : Series
-        The data.  A long series is represented by a sample that includes its most surprising observations.
+        The data.  A long series is represented by a sample that includes its most surprising observations and
+        its quietest stretches.
     rare_share : float
         Largest share of the observations that a rare state may have.
     threads : int, optional
@@ -87,7 +88,7 @@ def judge_states(
     """
     seen = pieces(series, 2 * SAMPLE)
     if len(series) > 2 * SAMPLE and model.n_states > 1:
-        seen = sample(series, most_surprising(*remove_state(model, parameters, None), series, threads), SAMPLE)
+        seen = sample(series, informative_rows(*remove_state(model, parameters, None), series, threads), SAMPLE)
     found = classify_by_occupancy(model, parameters, series, seen, rare_share=rare_share, threads=threads)
     left = [one.state for one in found if one.kind != "empty"]  # original indices of the states that remain
     for k in [one.state for one in found if one.kind == "empty"][::-1]:
