@@ -1,8 +1,11 @@
 """The paper's experiments on tiny series: what their tables, remarks, pictures and files hold, not what they find."""
 
+import importlib.metadata
 import json
 import re
+import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -418,8 +421,9 @@ def test_a_page_with_its_numbers_and_picture(tmp_path):
     paths = paper.write("name", "Title", outcome, tmp_path / "new", quick=False)
     assert [path.name for path in paths] == ["name.md", "name.json", "name.png"]
     page = paths[0].read_text()
+    first = f"Written by `rarehmm reproduce name` ({paper.origin()}) on {time.strftime('%Y-%m-%d')}; do not edit."
     assert page == (
-        "# Title\n\nCaption.\n\n| what | value |\n|---|---|\n| a | 1234 |\n| b | 0.123 |\n| c | 2 |\n| d | 7 |\n\n"
+        f"# Title\n\n{first}\n\nCaption.\n\n| what | value |\n|---|---|\n| a | 1234 |\n| b | 0.123 |\n| c | 2 |\n| d | 7 |\n\n"
         "- It differs.\n\n![Title](name.png)\n"
     )
     assert "A quick run, smaller than the paper's" in paper.markdown("name", "Title", outcome, quick=True)
@@ -428,6 +432,26 @@ def test_a_page_with_its_numbers_and_picture(tmp_path):
     assert paths[2].read_bytes().startswith(b"\x89PNG")
     with pytest.raises(TypeError, match="set cannot be stored in a JSON file"):
         paper.write("name", "Title", outcome._replace(numbers={"x": {1}}), tmp_path, quick=False)
+
+
+def test_a_page_says_which_source_made_it(tmp_path):
+    def git(*command):
+        subprocess.run(["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", *command], check=True)
+
+    version = f"version {importlib.metadata.version('rarehmm')}"
+    package = tmp_path / "package"
+    package.mkdir()
+    assert paper.origin(package) == version  # no repository
+    git("init", "--quiet")
+    (package / "__init__.py").write_text("")
+    assert paper.origin(package) == version  # a repository of something else
+    git("add", ".")
+    git("commit", "--quiet", "-m", "First")
+    (tmp_path / "page.md").write_text("")
+    commit = paper.origin(package)
+    assert re.fullmatch(r"commit [0-9a-f]{7,}", commit)  # files beside the package do not count
+    (package / "__init__.py").write_text("x = 1\n")
+    assert paper.origin(package) == f"{commit}+"
 
 
 def test_the_command_writes_its_files_and_says_where(tiny, tmp_path):
