@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from rarehmm import paper
 from rarehmm.app.cli import app
+from rarehmm.data.series import Series
 from rarehmm.designs.uniform import uniform
 from rarehmm.exact.em import climb
 from rarehmm.paper import (
@@ -39,14 +40,16 @@ pytestmark = pytest.mark.plain
 EXPERIMENTS = paper.experiments()
 NAN = np.nan
 FOUND = r"[012] of 2"
-NUMBERS = {"density", "header", "needed", "rows"}
+NUMBERS = {"density", "found", "needed", "tables"}
 
 
 @pytest.fixture
 def tiny(monkeypatch, tmp_path):
     """Sizes that take a second without the compiler, and files in the formats of the real data."""
-    for name, value in (("STARTS", 2), ("HELD", 3), ("KEPT", 10), ("QUICK", synthetic.Size(1500, 1e-5, 10, 20))):
+    for name, value in (("STARTS", 2), ("HELD", 3), ("KEPT", 5), ("QUICK", synthetic.Size(1500, 1e-5, 5, 10))):
         monkeypatch.setattr(synthetic, name, value)
+    monkeypatch.setattr(synthetic, "SIZES", (2, 1))
+    monkeypatch.setattr(synthetic, "WINDOWS", 2)
     monkeypatch.setattr(two_rare, "CASE", two_rare.CASE._replace(seed=17))  # has both rare states in both halves
     monkeypatch.setattr(runtime, "LENGTHS", (400, 600))
     monkeypatch.setattr(runtime, "STEPS", (3, 4))
@@ -116,39 +119,85 @@ def column(table, name):
 
 
 # ---------------------------------------------------------------- simulated series
-def check_designs(table, watched):
-    names = ["TASS, counts", "TASS, counts, eta 1e-6", "TASS, as printed", "uniform, 15 sets of one",
-             "uniform, 15 shared"]  # fmt: skip
-    assert column(table, "design") == [*names, "at the truth"]
-    assert table.header[1:3] == ["found, 10", "found, 20"]
-    assert table.header[3:] == [f"{word} mu_{k}" for word in ("distance of", "density,") for k in watched]
-    for row in table.rows[:-1]:
-        assert all(re.fullmatch(FOUND, cell) for cell in row[1:3])
-        assert all(0 <= cell < 5 for cell in row[3 : 3 + len(watched)])  # from the clustering, all stay near
-    assert np.isfinite(np.array([row[3 + len(watched) :] for row in table.rows])).all()
-    assert "T = 1,500, epsilon = 1e-05" in table.caption
+def check_designs(tables, watched):
+    """One table for each S, the paper's first; in each the step of Algorithm 1 first, then that of the code."""
+    names = ["TASS, counts", "TASS, counts, eta 1e-6", "TASS, as printed", "uniform", "uniform, shared"]
+    assert [table.caption.split(",")[0] for table in tables] == [
+        "**S = 2** windows for each of the 15 components",
+        "**S = 1** window for each of the 15 components",
+    ]
+    assert ["components, as in the paper; T = 1,500, epsilon = 1e-05" in table.caption for table in tables] == [1, 0]
+    for table in tables:
+        assert column(table, "step") == [
+            *["Algorithm 1: epsilon"] * 5,
+            *["reference code: 2 epsilon"] * 5,
+            "",
+        ]
+        assert column(table, "design") == [*names, *names, "at the truth"]
+        assert table.header[2:5] == ["found, 5", "found, 10", "found, 20"]
+        assert table.header[5:] == [f"{word} mu_{k}" for word in ("distance of", "density,") for k in watched]
+        for row in table.rows[:-1]:
+            assert all(re.fullmatch(FOUND, cell) for cell in row[2:4])
+            assert re.fullmatch(FOUND if row[0].startswith("Algorithm 1") else "not run", row[4])
+            assert all(0 <= cell < 5 for cell in row[5 : 5 + len(watched)])  # from the clustering, all stay near
+        assert np.isfinite(np.array([row[5 + len(watched) :] for row in table.rows])).all()
 
 
 @pytest.mark.parametrize(("name", "watched", "panels"), [("single", [3], 3), ("two-rare", [1, 3], 4)])
 def test_rare_states(tiny, name, watched, panels):
     found = outcome(name, tiny)
-    (table,) = found.tables
-    check_designs(table, watched)
+    check_designs(found.tables, watched)
     assert set(found.numbers) == NUMBERS
-    curve = found.numbers["density"]["TASS, counts"]
-    assert [len(one) for one in curve] == [10] * len(watched)
-    assert curve[0][-1] == table.rows[0][3 + len(watched)]
-    assert titles(found)[: panels - len(watched)] == ["2 uninformed starts"] * (panels - len(watched))
-    assert titles(found)[-1] == "held-out observations of state 3"
+    name = "S = 2, Algorithm 1: epsilon, TASS, counts"
+    curve = found.numbers["density"][name]
+    assert [len(one) for one in curve] == [5] * len(watched)
+    assert curve[0][-1] == found.tables[0].rows[0][5 + len(watched)]
+    assert titles(found)[: panels - len(watched)] == ["S = 2: 2 uninformed starts"] * (panels - len(watched))
+    assert titles(found)[panels] == "S = 1: 2 uninformed starts"
+    assert titles(found)[-1] == "S = 1: held-out, state 3"
     said = " ".join(found.remarks)
-    assert f"TASS found it {table.rows[0][2]} times" in said
-    assert f"about {found.numbers['needed']:,.0f} here" in said
+    assert f"over 20 iterations TASS finds it {found.numbers['found'][name][-1]} of 2 times" in said
+    needed = found.numbers["needed"]
+    assert needed[1] == 2 * needed[2]
+    assert f"about {needed[1]:,.0f} here with Algorithm 1 and {needed[2]:,.0f} with the reference code" in said
+
+
+def test_words_on_the_contrast_come_from_the_counts(monkeypatch):
+    monkeypatch.setattr(synthetic, "STARTS", 8)
+
+    def said(ours, others):
+        counts = dict.fromkeys((synthetic.CLOSE, synthetic.PRINTED, synthetic.SHARED), 3)
+        counts |= {synthetic.TASS: ours, synthetic.UNIFORM: others}
+        arms = {(10, 2, name): synthetic.Arm(None, None, [], [0, n, n], 100) for name, n in counts.items()}
+        return synthetic.on_contrast(synthetic.Comparison(None, None, arms, [], [], 10, 100, {}), 10, 2)
+
+    assert "5 of 8 times and uniform subsampling 6 of 8: 8 chains show no difference" in said(5, 6)
+    assert "TASS is better (Fisher's exact test: p = 0.01" in said(6, 0) + said(7, 1)
+    assert "uniform subsampling is better" in said(0, 8)
+
+
+def test_a_step_of_the_reference_code_is_twice_that_of_algorithm_1():
+    """theta += (epsilon / 2) g + N(0, epsilon) as printed, epsilon g + N(0, 2 epsilon) in the code."""
+    assert [common.Step(1e-6, multiple).size for multiple in common.MULTIPLES] == [1e-6, 2e-6]
+    model = common.paper_model(1)
+    series = Series(np.random.default_rng(0).standard_normal(400) + 3)
+    windows = Windows(series, 2, 5)
+    pool = Pool(model, series, windows, uniform(windows), 80)
+    start = model.pack(model.parameters([[1.0]], mean=[0.0], variance=1.0))
+    moved = [
+        np.array([common.chain(seed, model, pool, start, 1, h)[0, 0, 0] for seed in range(100)]) for h in (1e-3, 2e-3)
+    ]
+    drift = 1e-3 / 2 * (series.read(0, 400).sum())
+    for multiple, each in enumerate(moved, 1):
+        error = each.std() / np.sqrt(len(each))
+        assert abs(each.mean() - multiple * drift) < 4 * error
+    assert 1.7 < moved[1].mean() / moved[0].mean() < 2.3
 
 
 def test_no_rare_state(tiny):
     found = outcome("no-rare", tiny)
-    check_designs(found.tables[0], [1, 2, 3])
-    rows = found.tables[1].rows
+    check_designs(found.tables[:2], [1, 2, 3])
+    rows = found.tables[2].rows
     assert [row[:2] for row in rows] == [["single rare", 3.68], ["no rare", 1.08]]
     assert rows == found.numbers["divergence"]
     for row in rows:
@@ -174,10 +223,10 @@ def test_only_chains_near_the_truth_are_counted():
         ]
     )
     draws[3, -1] = NAN  # diverged at last
-    assert synthetic.found(model, case, draws) == 2  # in whatever order a chain has its states
+    assert synthetic.count_found(model, case, draws) == 2  # in whatever order a chain has its states
     draws[2, :8] = NAN  # only the last fifth counts
     draws[2, 8:] = draws[0, 8:]
-    assert synthetic.found(model, case, draws) == 3
+    assert synthetic.count_found(model, case, draws) == 3
 
 
 def test_run_times(tiny):
@@ -423,7 +472,8 @@ def test_a_page_with_its_numbers_and_picture(tmp_path):
     page = paths[0].read_text()
     first = f"Written by `rarehmm reproduce name` ({paper.origin()}) on {time.strftime('%Y-%m-%d')}; do not edit."
     assert page == (
-        f"# Title\n\n{first}\n\nCaption.\n\n| what | value |\n|---|---|\n| a | 1234 |\n| b | 0.123 |\n| c | 2 |\n| d | 7 |\n\n"
+        f"# Title\n\n{first}\n\nCaption.\n\n"
+        "| what | value |\n|---|---|\n| a | 1234 |\n| b | 0.123 |\n| c | 2 |\n| d | 7 |\n\n"
         "- It differs.\n\n![Title](name.png)\n"
     )
     assert "A quick run, smaller than the paper's" in paper.markdown("name", "Title", outcome, quick=True)

@@ -70,7 +70,7 @@ def reproduce(settings: Settings) -> Outcome:
 
     for name, key in ((TASS, "targeted"), (PRINTED, "printed"), (UNIFORM, "uniform")):
         pool = Pool(model, series, windows, made[key], WINDOWS, separate=True)
-        timed(name, lambda w, p=pool: chain(1, model, p, start, burn + draws, EPSILON, on_progress=w)[0], burn)
+        timed(name, lambda w, p=pool: chain(1, model, p, start, burn + draws, 2 * EPSILON, on_progress=w)[0], burn)
     sampler, total = ExpandedMeanSgld(2e-5), full_burn + full
     timed(
         LANGEVIN,

@@ -125,7 +125,7 @@ def sample(
 ) -> Chains:
     """Run chains with ``size`` windows for every component of theta."""
     pool = Pool(t.model, study.train, t.windows, t.designs[design], size, separate=True)
-    draws = chain(5, t.model, pool, starts, steps, epsilon, thin=steps // KEPT, on_progress=on_progress)
+    draws = chain(5, t.model, pool, starts, steps, 2 * epsilon, thin=steps // KEPT, on_progress=on_progress)
     ordered, none = [in_order(t.model, kept(chain)) for chain in draws], np.empty((0, len(study.held)))
     logs = {
         name: [measure(t.model, chain, study.held) if len(chain.phi) else none for chain in ordered]
