@@ -55,7 +55,7 @@ def tiny(monkeypatch, tmp_path):
     monkeypatch.setattr(runtime, "STEPS", (3, 4))
     monkeypatch.setattr(runtime, "PAPER", {400: ((190, 191), (238, 245)), 600: ((249, 279), (284, 323))})
     monkeypatch.setattr(runtime, "WINDOWS", 1)
-    monkeypatch.setattr(posterior, "QUICK", posterior.Size(1500, 4, 8, 2, 6, 2, 6))
+    monkeypatch.setattr(posterior, "QUICK", posterior.Size(1500, 4, 8, 2, 2, 6, 4, 20))
     monkeypatch.setattr(posterior, "WINDOWS", 1)
     monkeypatch.setattr(gradients, "QUICK", ((1000,), 2))
     monkeypatch.setattr(rates, "QUICK", (1200, 40))
@@ -246,17 +246,47 @@ def test_run_times(tiny):
 
 def test_posterior_beside_other_methods(tiny):
     found = outcome("posterior", tiny)
-    (table,) = found.tables
-    methods = ["Gibbs", "TASS, counts", "TASS, as printed", "uniform", "full-data Langevin",
-               "variational Bayes (hmmlearn)"]  # fmt: skip
-    assert column(table, "method") == methods
-    assert all(cell.endswith("(1.00)") for cell in table.rows[0][1:4])  # Gibbs is the measure
-    assert set(found.numbers["summary"]) == set(methods)
+    moments, quality = found.tables
+    steps = ["Algorithm 1: epsilon", "reference code: 2 epsilon"]
+    windowed = ["TASS, counts", "TASS, as printed", "uniform"]
+    rows = [("Gibbs", ""), *((name, step) for step in steps for name in windowed)]
+    rows += [(f"{name}, 2 times as long", steps[0]) for name in ("TASS, counts", "uniform")]
+    rows += [("full-data Langevin", step) for step in steps] + [("variational Bayes (hmmlearn)", "")]
+    for table in found.tables:
+        assert [tuple(row[:2]) for row in table.rows] == rows
+    assert all(cell.endswith("(1.00)") for cell in moments.rows[0][2:5])  # Gibbs is the measure
+    assert quality.rows[0][2:5] == ["0", "0", "0"]
+    for row in quality.rows[1:]:
+        assert all(re.fullmatch(r"[+-][\d.]+ ± [\d.]+", cell) for cell in row[2:5])
+    assert [row[5] for row in quality.rows] == [20, *[8] * 8, 6, 6, ""]
+    for row in quality.rows[:-1]:
+        assert all(float(cell) >= 1 for cell in row[6:])
+    assert quality.rows[-1][6:] == ["no draws"] * 3
     for method in ("Gibbs", "variational Bayes (hmmlearn)"):
-        np.testing.assert_allclose(found.numbers["summary"][method][:, 0], [-20, 0, 20], atol=1)
-    assert all(found.numbers["seconds"][method] > 0 for method in methods)
+        mean, sd = found.numbers[method]["moments"].T
+        assert (np.abs(mean - [-20, 0, 20]) < 4 * sd).all()
+        assert (sd < 1).all()
+    assert len(found.numbers) == len(rows)
+    assert all(one["seconds"] > 0 for one in found.numbers.values())
     assert titles(found) == ["mu_1", "mu_2", "mu_3"]
     assert found.figure.legends[0].get_texts()[-1].get_text() == "variational Bayes (hmmlearn)"
+
+
+def test_bias_error_and_effective_size_of_draws():
+    rng = np.random.default_rng(0)
+    exact = posterior.sampled("Gibbs", "", rng.standard_normal((4000, 3)), 1.0)
+    np.testing.assert_allclose(exact.effective, 4000, rtol=0.15)
+    slow = np.zeros((4000, 3))  # autoregressive: an integrated autocorrelation time of 39
+    for i in range(1, 4000):
+        slow[i] = 0.95 * slow[i - 1] + np.sqrt(1 - 0.95**2) * rng.standard_normal(3)
+    other = posterior.sampled("other", "", 2 * slow + 1, 1.0)
+    np.testing.assert_allclose(other.effective, 4000 / 39, rtol=0.4)
+    assert (np.abs(other.bias(exact) - 1) < 4 * other.error(exact)).all()
+    np.testing.assert_allclose(other.error(exact), 2 * np.sqrt(39 / 4000), rtol=0.25)
+    np.testing.assert_allclose(other.ratio(exact), 2, rtol=0.15)
+    diverged = posterior.sampled("other", "", np.zeros((1, 3)), 1.0)
+    assert np.isnan(diverged.effective).all()
+    assert np.isnan(diverged.bias(exact)).all()
 
 
 def test_a_library_that_is_not_there_is_named(monkeypatch):
