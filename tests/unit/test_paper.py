@@ -336,19 +336,22 @@ DESIGNS = ["TASS, counts", "TASS, as printed", "uniform"]
 def test_real_data(tiny, name, measures):
     found = outcome(name, tiny)
     main, noise = found.tables
-    assert column(main, "design") == ["original series", "clustering", "2 EM steps from it", *DESIGNS * 2]
+    assert re.search(r"\*\*These are not the paper's data\.\*\* (GOES-16|The DREAMS).* stands? in for", found.opening)
+    assert column(main, "design") == ["original series", "clustering", "2 EM steps from it", *DESIGNS * 4]
     assert column(main, "paper")[3:6] == ["-9.20", "", "-9.90"]
-    assert len(main.header) == 6 + 2 * measures
-    steps = column(main, "epsilon")[3:]
-    assert len(set(steps[:3])) == len(set(steps[3:])) == 1
-    assert steps[0] != steps[3]
-    steady = column(main, "density, from the clustering")[6:]
+    assert len(main.header) == 7 + 2 * measures
+    epsilons = column(main, "epsilon")[3:]
+    assert len(set(epsilons[:6])) == len(set(epsilons[6:])) == 1
+    assert epsilons[0] != epsilons[6]
+    each = ["Algorithm 1: epsilon"] * 3 + ["reference code: 2 epsilon"] * 3
+    assert column(main, "step") == ["", "", "", *each, *each]
+    steady = column(main, "density, from the clustering")[9:]
     assert all(re.fullmatch(r"-?[\d.]+ \(-?[\d.]+ to -?[\d.]+\)", cell) for cell in steady)
     assert noise.header[0] == "mean"
     assert len(noise.rows) == real.STATES
     assert [float(row[0]) for row in noise.rows] == sorted(float(row[0]) for row in noise.rows)
     assert set(found.numbers) == {"header", "rows", "errors", "curves"}
-    at, values = found.numbers["curves"][f"uniform, {steps[3]}"][0]
+    at, values = found.numbers["curves"][f"uniform, epsilon = {epsilons[6]} (Algorithm 1: epsilon)"][0]
     assert at.tolist() == [0.5, 1.0]
     assert np.isfinite(values).all()
     said = " ".join(found.remarks)
@@ -380,12 +383,16 @@ def test_spikes_of_other_people_are_held_out(tiny):
 @pytest.mark.parametrize("name", ["tuning-solar", "tuning-sleep"])
 def test_tuning(tiny, name):
     found = outcome(name, tiny)
-    assert len(found.tables) == 2  # a step each
+    assert "not the paper's data" in found.opening
+    assert [table.caption.split("(")[1].split(":")[0] for table in found.tables] == [
+        "Algorithm 1",
+        "reference code",
+    ] * 2
     for table in found.tables:
         assert [row[:4] for row in table.rows] == [[2, 5, 1, "-9.90"], [2, 5, 2, "-9.80"]]
         assert column(table, "TASS, counts, paper") == ["-9.20", "-9.10"]
-    assert len(found.numbers) == 8  # steps, cells, designs
-    assert len(found.remarks) == 5
+    assert len(found.numbers) == 16  # steps, cells, designs
+    assert len(found.remarks) == 9
     ticks = [label.get_text() for label in found.figure.axes[0].get_xticklabels()]
     assert ticks == ["L 2, B 5, S 1", "L 2, B 5, S 2"]
 
@@ -406,7 +413,7 @@ def chains_of(*levels):
 
 
 def arm(design, *levels):
-    return real.Arm(1e-3, design, chains_of(*levels), chains_of(*levels))
+    return real.Arm(common.Step(1e-3, 1), design, chains_of(*levels), chains_of(*levels))
 
 
 @pytest.fixture(scope="module")
@@ -449,7 +456,10 @@ def test_words_on_designs(study):
 def test_words_on_averages(study):
     assert real.on_averages(study, [arm("uniform", NAN)]) == "All chains from the clustering diverged."
     steady = real.on_averages(study, [arm("uniform", -3.0), arm("targeted", -2.0), arm("printed", NAN)])
-    assert "-2.00, is that of TASS, counts with epsilon = 0.001; under its single draws it is -2.00." in steady
+    assert (
+        "-2.00, is that of TASS, counts with epsilon = 0.001 (Algorithm 1: epsilon); under its single draws it is"
+        in steady
+    )
     wandering = arm("uniform", 0.0)
     wandering.near.logs["density"][0][::2] = -50.0
     assert "a chain that wanders looks better" in real.on_averages(study, [wandering])
@@ -459,8 +469,9 @@ def test_words_on_steps_and_climbs(study):
     made = real.training(study, 2, 5)
     steep = real.steepness(study, made.estimate)
     assert "brings the mean back" in real.on_steps(study._replace(epsilon=1 / steep), made.estimate)
-    assert "does not suit these data" in real.on_steps(study._replace(epsilon=3 / steep), made.estimate)
-    assert real.both_steps(study, made.estimate)[1] * steep == pytest.approx(real.STEADY)
+    assert "above, it moves the mean further away" in real.on_steps(study._replace(epsilon=3 / steep), made.estimate)
+    assert "does not suit these data" in real.on_steps(study._replace(epsilon=5 / steep), made.estimate)
+    assert real.both_epsilons(study, made.estimate)[1] * steep == pytest.approx(real.STEADY)
     top = climb(made.model, study.train, made.estimate, steps=2, tolerance=1.0)
     held = made.estimate.phi[0, :1, None] + 5
     for step, worse in ((0.5, False), (-0.5, True)):  # towards what is held out, and away from it
@@ -506,6 +517,8 @@ def test_a_page_with_its_numbers_and_picture(tmp_path):
         "| what | value |\n|---|---|\n| a | 1234 |\n| b | 0.123 |\n| c | 2 |\n| d | 7 |\n\n"
         "- It differs.\n\n![Title](name.png)\n"
     )
+    stand_in = paper.markdown("name", "Title", outcome._replace(opening="Other data."), quick=False)
+    assert "do not edit.\n\nOther data.\n\nCaption.\n" in stand_in  # before the first table
     assert "A quick run, smaller than the paper's" in paper.markdown("name", "Title", outcome, quick=True)
     numbers = json.loads(paths[1].read_text())
     assert numbers == {"x": [0, 1, 2], "y": 5, "z": pytest.approx(NAN, nan_ok=True)}

@@ -41,14 +41,15 @@ class Table(NamedTuple):
 class Outcome(NamedTuple):
     """Results of an experiment.
 
-    Tables with the paper's numbers next to ours, remarks on where and why they differ, a figure, and all numbers for a
-    JSON file.
+    Tables with the paper's numbers next to ours, remarks on where and why they differ, a figure, all numbers for a JSON
+    file, and what a reader should know before the tables.
     """
 
     tables: list[Table]
     remarks: list[str]
     figure: "Figure"
     numbers: dict[str, Any]
+    opening: str = ""
 
 
 def experiments() -> dict[str, ModuleType]:
@@ -75,6 +76,8 @@ def markdown(name: str, title: str, outcome: Outcome, quick: bool) -> str:
     parts = [f"# {title}\n", f"{made}\n"]
     if quick:
         parts.append("A quick run, smaller than the paper's: its numbers show that it works, and are not results.\n")
+    if outcome.opening:
+        parts.append(f"{outcome.opening}\n")
     for table in outcome.tables:
         lines = [" | ".join(_format(cell) for cell in row) for row in table.rows]
         head = f"| {' | '.join(table.header)} |\n|{'---|' * len(table.header)}\n"

@@ -59,6 +59,11 @@ class Step(NamedTuple):
         """Where the multiple is from."""
         return {1: "Algorithm 1: epsilon", 2: "reference code: 2 epsilon"}[self.multiple]
 
+    @property
+    def label(self) -> str:
+        """Both in words."""
+        return f"epsilon = {self.epsilon:.2g} ({self.rule})"
+
 
 MULTIPLES = (1, 2)  # Algorithm 1 as printed, and the reference code
 
