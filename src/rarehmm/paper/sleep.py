@@ -9,14 +9,14 @@ from rarehmm.data.series import Series
 from rarehmm.model.model import Model
 from rarehmm.paper import Outcome, Settings
 from rarehmm.paper.common import EPSILON, figure
-from rarehmm.paper.eeg import SHARE, TEST, TRAIN, load, spikes, transform
+from rarehmm.paper.eeg import FOLDER, SHARE, TEST, TRAIN, load, spikes, transform
 from rarehmm.paper.real import Comparison, Study, compare, draw_curves
 from rarehmm.posterior.posterior import Draws
 from rarehmm.posterior.prediction import sequence_densities, state_densities
 
 TITLE = "Section 5.2: sleep cycles"
 MINUTES = 2
-DATA = "dreams_spindles"
+DATA = FOLDER
 RATE = 200  # samples per second
 CELL = 2, 10, 5  # L, B, S
 QUICK = 60_000  # samples of each excerpt of about 360,000

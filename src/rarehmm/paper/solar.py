@@ -9,14 +9,13 @@ from rarehmm.data.series import Series
 from rarehmm.data.transforms import baseline
 from rarehmm.paper import Outcome, Settings
 from rarehmm.paper.common import BUFFER, COLOUR, EPSILON, HALF_WIDTH, NAMES, WINDOWS, figure
-from rarehmm.paper.goes import crossings, load_g16, paper_knots
+from rarehmm.paper.goes import G16_FILE, G16_FOLDER, crossings, load_g16, paper_knots
 from rarehmm.paper.real import KEPT, SHOWN, Comparison, Study, compare, draw_curves, predicted
 from rarehmm.posterior.prediction import sequence_densities
 
 TITLE = "Section 5.1: solar flares"
 MINUTES = 2
-DATA = "goes_g16_2022"
-FILE = "g16_xrs_1m_20220101_20220814.npz"
+DATA, FILE = G16_FOLDER, G16_FILE
 TRAIN, THRESHOLD, FOLLOWING = 250_000, 1.0, 10
 STAND_IN = (
     "**These are not the paper's data.** GOES-16 from 1 January to 14 August 2022 stands in for GOES-13 and GOES-15 "
