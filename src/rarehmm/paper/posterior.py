@@ -222,7 +222,7 @@ def remarks_on(results: list[Result], size: Size, curvature: float) -> list[str]
         f"{size.draws / correlated[1]:.1f} and {size.draws / correlated[2]:.1f} independent ones "
         f"({tass.effective[2]:.1f} and {code.effective[2]:.1f} measured with TASS). Ratios of standard deviations "
         f"from fewer than {FEW} effective draws, such as {tass.ratio(exact)[2]:.2f} with TASS and "
-        f"{uniform.ratio(exact)[2]:.2f} with uniform subsampling, are chance.",
+        f"{uniform.ratio(exact)[2]:.2f} with uniform subsampling, mean nothing.",
         f"{size.longer} times as long, TASS has {long_tass.ratio(exact)[2]:.2f} times the right standard deviation "
         f"({long_tass.effective[2]:,.0f} effective draws) and a bias of {long_tass.bias(exact)[2]:+.2f} ± "
         f"{long_tass.error(exact)[2]:.2f} sd, uniform subsampling {long_uniform.ratio(exact)[2]:.2f} "

@@ -8,9 +8,9 @@ from rarehmm.common.arrays import Array
 from rarehmm.data.series import Series
 from rarehmm.model.model import Model
 from rarehmm.paper import Outcome, Settings
-from rarehmm.paper.common import EPSILON, figure
+from rarehmm.paper.common import COLOUR, EPSILON, NAMES, figure
 from rarehmm.paper.eeg import FOLDER, SHARE, TEST, TRAIN, load, spikes, transform
-from rarehmm.paper.real import Comparison, Study, compare, draw_curves
+from rarehmm.paper.real import BOTH, Comparison, Study, compare, draw_curves, predicted
 from rarehmm.posterior.posterior import Draws
 from rarehmm.posterior.prediction import sequence_densities, state_densities
 
@@ -82,18 +82,25 @@ def on_ceiling(s: Study, paper: dict[str, float]) -> str:
 
 
 def draw(settings: Settings, c: Comparison) -> Any:
+    """Plot the distributions of the series and of predictions, and held-out densities.
+
+    The licence of the recordings allows no adaptations, so they are not drawn themselves.
+    """
     made, axes = figure(2, 2, width=5.5, height=3)
-    x = load(settings.data / DATA, TRAIN[:1])[0]
-    y, minutes = transform(x), np.arange(len(x)) / (60 * RATE)
-    rare = spikes(y)
-    axes[0].plot(minutes, x, color="0.4", lw=0.2, rasterized=True)
-    axes[0].set_title(f"excerpt {TRAIN[0]}", fontsize=10)
-    axes[0].set(xlabel="minutes", ylabel="microvolt")
-    axes[1].plot(minutes, y, color="0.6", lw=0.2, rasterized=True)
-    axes[1].plot(minutes[rare], y[rare], ".", color="black", ms=1.5, label=f"lowest {SHARE:.2%}")
-    axes[1].set_title("logarithm of its absolute value", fontsize=10)
-    axes[1].set(xlabel="minutes", ylabel="log microvolt", ylim=(-6.5, 6.5))
-    axes[1].legend(fontsize=8, loc="lower right", markerscale=4)
+    bins, people = np.linspace(-6.5, 6.5, 131), [transform(x) for x in load(settings.data / DATA)]
+    for shade, number, y in zip(("0.0", "0.4", "0.7"), TRAIN, people, strict=True):
+        axes[0].hist(y, bins, density=True, histtype="step", color=shade, label=f"excerpt {number}")
+        axes[0].axvline(y[spikes(y)].max(), color=shade, lw=0.8, ls=":")
+    axes[0].set_title(f"three people; dotted: the lowest {SHARE:.2%}", fontsize=10)
+    together, steady = np.concatenate(people), c.as_printed[1]
+    axes[1].hist(together, bins, density=True, histtype="step", color="black", label="original")
+    for design in BOTH:
+        for y in predicted(np.random.default_rng(4), c.model, c.arms[steady, design].near.draws[0], len(together))[-1:]:
+            axes[1].hist(y, bins, density=True, histtype="step", color=COLOUR[design], label=NAMES[design])
+    axes[1].set_title(f"predicted, last draw, epsilon {steady.epsilon:.2g}", fontsize=10)
+    for axis in axes[:2]:
+        axis.set(xlabel="log microvolt", ylabel="density", yscale="log", ylim=(1e-5, 1))
+        axis.legend(fontsize=8, loc="upper left")
     for axis, step in zip(axes[2:], c.as_printed, strict=True):
         draw_curves(axis, c, step)
     return made
