@@ -43,7 +43,7 @@ class Size(NamedTuple):
 
 
 # Ten times fewer observations with a step ten times larger leave the drift and the noise of a step unchanged.
-QUICK, FULL = Size(100_000, 10 * EPSILON, 1_000, 4_000), Size(1_000_000, EPSILON, 10_000, 100_000)
+QUICK, FULL = Size(100_000, 10 * EPSILON, 1_000, 2_000), Size(1_000_000, EPSILON, 10_000, 100_000)
 STARTS, HELD, KEPT = 8, 200, 1_000  # uninformed starts, held-out observations per state, draws kept per chain
 SIZES = (WINDOWS, 1)  # windows per component: S of the paper, and the fewest possible
 TASS, CLOSE, PRINTED = "TASS, counts", "TASS, counts, eta 1e-6", "TASS, as printed"
