@@ -260,7 +260,8 @@ def test_posterior_beside_other_methods(tiny):
         assert all(re.fullmatch(r"[+-][\d.]+ ± [\d.]+", cell) for cell in row[2:5])
     assert [row[5] for row in quality.rows] == [20, *[8] * 8, 6, 6, ""]
     for row in quality.rows[:-1]:
-        assert all(float(cell) >= 1 for cell in row[6:])
+        assert all(float(cell.split(" (")[0]) >= 1 for cell in row[6:])
+    assert ["(" in row[6] for row in quality.rows] == [False, *[True] * 10, False]
     assert quality.rows[-1][6:] == ["no draws"] * 3
     for method in ("Gibbs", "variational Bayes (hmmlearn)"):
         mean, sd = found.numbers[method]["moments"].T
@@ -284,6 +285,11 @@ def test_bias_error_and_effective_size_of_draws():
     assert (np.abs(other.bias(exact) - 1) < 4 * other.error(exact)).all()
     np.testing.assert_allclose(other.error(exact), 2 * np.sqrt(39 / 4000), rtol=0.25)
     np.testing.assert_allclose(other.ratio(exact), 2, rtol=0.15)
+    short = posterior.sampled("other", "", 0.5 * slow, 1.0, np.full(3, 4.0))  # the step size implies four draws
+    np.testing.assert_allclose(short.error(exact), 0.5, rtol=0.01)  # not 0.5 sqrt(39 / 4000)
+    assert posterior.with_implied(23.6, 5.4) == "24 (5.4)"
+    assert posterior.with_implied(9.6, NAN) == "9.6"
+    assert posterior.with_implied(NAN, NAN) == "no draws"
     diverged = posterior.sampled("other", "", np.zeros((1, 3)), 1.0)
     assert np.isnan(diverged.effective).all()
     assert np.isnan(diverged.bias(exact)).all()

@@ -64,13 +64,17 @@ QUICK, FULL = Size(20_000, 200, 1_000, 2, 50, 200, 50, 200), Size(100_000, 5_000
 
 
 class Result(NamedTuple):
-    """What one method finds about the means: draws (n, K), their mean, sd (K, 2) and effective sample size (K,)."""
+    """What one method finds about the means: draws (n, K), their mean, sd (K, 2) and effective sample size (K,).
+
+    ``implied`` (K,) is the effective sample size that the step size of Langevin dynamics implies; NaN for the others.
+    """
 
     method: str
     step: str
     draws: Array
     moments: Array
     effective: Array
+    implied: Array
     seconds: float
 
     def bias(self, exact: "Result") -> Array:
@@ -78,8 +82,13 @@ class Result(NamedTuple):
         return np.asarray((self.moments[:, 0] - exact.moments[:, 0]) / exact.moments[:, 1])
 
     def error(self, exact: "Result") -> Array:
-        """Return the Monte Carlo standard error of the bias (K,), from effective sample sizes."""
-        own = np.where(np.isnan(self.effective), 0.0, self.moments[:, 1] ** 2 / self.effective)
+        """Return the Monte Carlo standard error of the bias (K,).
+
+        A chain that is too short underestimates its standard deviation and overestimates its effective sample size:
+        the larger of its own and the exact one, and the smaller of the estimate and what the step size implies.
+        """
+        wide = np.maximum(self.moments[:, 1], exact.moments[:, 1])
+        own = np.where(np.isnan(self.effective), 0.0, wide**2 / np.fmin(self.effective, self.implied))
         return np.asarray(np.sqrt(own + exact.moments[:, 1] ** 2 / exact.effective) / exact.moments[:, 1])
 
     def ratio(self, exact: "Result") -> Array:
@@ -87,13 +96,14 @@ class Result(NamedTuple):
         return np.asarray(self.moments[:, 1] / exact.moments[:, 1])
 
 
-def sampled(method: str, step: str, draws: Array, seconds: float) -> Result:
+def sampled(method: str, step: str, draws: Array, seconds: float, implied: Array | None = None) -> Result:
     """Return the result of a method with draws (n, K); all NaN if it diverged at once."""
     nothing = np.full(draws.shape[1], np.nan)
+    implied = nothing if implied is None else implied
     if len(draws) < 4:  # the fewest that ArviZ accepts
-        return Result(method, step, draws, np.column_stack([nothing, nothing]), nothing, seconds)
+        return Result(method, step, draws, np.column_stack([nothing, nothing]), nothing, implied, seconds)
     effective = np.array([effective_size(column[None]) for column in draws.T])
-    return Result(method, step, draws, np.array([draws.mean(0), draws.std(0)]).T, effective, seconds)
+    return Result(method, step, draws, np.array([draws.mean(0), draws.std(0)]).T, effective, implied, seconds)
 
 
 def reproduce(settings: Settings) -> Outcome:
@@ -103,13 +113,14 @@ def reproduce(settings: Settings) -> Outcome:
     series, parts = data.train, Parts(settings.on_progress, 12)
     windows = Windows(series, HALF_WIDTH, BUFFER)
     made, estimate = designs(model, series, windows)
-    start = model.pack(estimate)
+    start, curvature = model.pack(estimate), len(series) * estimate.start / estimate.phi[:, 1]  # n / s^2 of each mean
     results: list[Result] = []
 
-    def timed(method: str, step: str, sample: Any, skip: int) -> None:
+    def timed(method: str, step: str, sample: Any, skip: int, travelled: float = np.nan) -> None:
+        """Run a method; ``travelled`` is the sum of its step sizes after the burn-in."""
         on_progress, begin = parts.next(), time.perf_counter()
         draws = in_order(model, kept(sample(on_progress))[skip:]).phi[:, :, 0]  # (n, K)
-        results.append(sampled(method, step, draws, time.perf_counter() - begin))
+        results.append(sampled(method, step, draws, time.perf_counter() - begin, travelled * curvature / 4))
 
     def on_windows(method: str, key: str, multiple: int, longer: int = 1) -> None:
         pool = Pool(model, series, windows, made[key], WINDOWS, separate=True)
@@ -119,6 +130,7 @@ def reproduce(settings: Settings) -> Outcome:
             step.rule,
             lambda w: chain(1, model, pool, start, total, step.size, thin=longer, on_progress=w)[0],
             size.burn,
+            longer * size.draws * step.size,
         )
 
     def on_all(multiple: int) -> None:
@@ -129,6 +141,7 @@ def reproduce(settings: Settings) -> Outcome:
             step.rule,
             lambda w: langevin(rng, sampler, model, series, estimate, total, on_progress=lambda n: w(n + 1, total)),
             size.full_burn,
+            size.full * step.size,
         )
 
     total = size.exact_burn + size.exact
@@ -148,10 +161,10 @@ def reproduce(settings: Settings) -> Outcome:
     begin, on_progress = time.perf_counter(), parts.next()
     normal = variational_bayes(series, estimate)  # (K, 2)
     nothing = np.full(3, np.nan)
-    results.append(Result(VARIATIONAL, "", np.empty((0, 3)), normal, nothing, time.perf_counter() - begin))
+    results.append(Result(VARIATIONAL, "", np.empty((0, 3)), normal, nothing, nothing, time.perf_counter() - begin))
     on_progress(1, 1)
     numbers = {f"{r.method}, {r.step}".removesuffix(", "): r._asdict() | {"draws": len(r.draws)} for r in results}
-    remarks = remarks_on(results, size, len(series) * float(estimate.start[2]) / float(estimate.phi[2, 1]))
+    remarks = remarks_on(results, size, float(curvature[2]))
     return Outcome(tables_of(results, size), remarks, draw(results, size, data.truth), numbers)
 
 
@@ -172,7 +185,7 @@ def tables_of(results: list[Result], size: Size) -> list[Table]:
         off = [f"{b:+.2f} ± {e:.2f}" for b, e in zip(r.bias(exact), r.error(exact), strict=True)]
         if r is exact:
             off = ["0"] * 3
-        sizes = ["no draws" if np.isnan(n) else f"{n:,.0f}" if n >= 10 else f"{n:.1f}" for n in r.effective]
+        sizes = [with_implied(*pair) for pair in zip(r.effective, r.implied, strict=True)]
         quality.append([r.method, r.step, *off, len(r.draws) or "", *sizes])
     caption = (
         f"T = {size.T:,}; mean ± standard deviation (and its ratio to that of Gibbs). TASS and uniform: S = {WINDOWS} "
@@ -183,8 +196,9 @@ def tables_of(results: list[Result], size: Size) -> list[Table]:
     )
     quality_caption = (
         "Bias: the difference from the mean of Gibbs sampling in units of its standard deviation, ± its Monte Carlo "
-        "standard error from effective sample sizes (Vehtari et al. 2021), which is itself a guess where these are "
-        "below 10."
+        "standard error. Effective sample sizes are estimates (Vehtari et al. 2021) and, in parentheses, what the "
+        "integrated autocorrelation time of Langevin dynamics, 4 s^2 / (h n) iterations with a step h, implies. A "
+        "chain that is too short overestimates them, so that the smaller one is behind the standard error."
     )
     head = ["method", "step"]
     biases, sizes_of = [f"bias of {name}, sd" for name in names], [f"effective, {name}" for name in names]
@@ -192,6 +206,14 @@ def tables_of(results: list[Result], size: Size) -> list[Table]:
         Table(caption, [*head, *names, "seconds"], moments),
         Table(quality_caption, [*head, *biases, "draws", *sizes_of], quality),
     ]
+
+
+def with_implied(effective: float, implied: float) -> str:
+    """Return an effective sample size as text, with the one that the step size implies."""
+    if np.isnan(effective):
+        return "no draws"
+    first, second = (f"{n:,.0f}" if n >= 10 else f"{n:.1f}" for n in (effective, implied))
+    return first if np.isnan(implied) else f"{first} ({second})"
 
 
 def remarks_on(results: list[Result], size: Size, curvature: float) -> list[str]:
@@ -219,10 +241,9 @@ def remarks_on(results: list[Result], size: Size, curvature: float) -> list[str]
         f"For the rare mean the paper's {size.draws:,} draws say little: with a step h the draws have an integrated "
         f"autocorrelation time near 4 s^2 / (h n) = {correlated[1]:,.0f} iterations with Algorithm 1 and "
         f"{correlated[2]:,.0f} with the reference code, so that {size.draws:,} are worth about "
-        f"{size.draws / correlated[1]:.1f} and {size.draws / correlated[2]:.1f} independent ones "
-        f"({tass.effective[2]:.1f} and {code.effective[2]:.1f} measured with TASS). Ratios of standard deviations "
-        f"from fewer than {FEW} effective draws, such as {tass.ratio(exact)[2]:.2f} with TASS and "
-        f"{uniform.ratio(exact)[2]:.2f} with uniform subsampling, mean nothing.",
+        f"{tass.implied[2]:.1f} and {code.implied[2]:.1f} independent ones. Ratios of standard deviations from fewer "
+        f"than {FEW} effective draws, such as {tass.ratio(exact)[2]:.2f} with TASS and {uniform.ratio(exact)[2]:.2f} "
+        "with uniform subsampling, mean nothing.",
         f"{size.longer} times as long, TASS has {long_tass.ratio(exact)[2]:.2f} times the right standard deviation "
         f"({long_tass.effective[2]:,.0f} effective draws) and a bias of {long_tass.bias(exact)[2]:+.2f} ± "
         f"{long_tass.error(exact)[2]:.2f} sd, uniform subsampling {long_uniform.ratio(exact)[2]:.2f} "
@@ -234,7 +255,7 @@ def remarks_on(results: list[Result], size: Size, curvature: float) -> list[str]
         + " and ".join(f"{r.ratio(exact)[0]:.2f}, {r.ratio(exact)[1]:.2f} ({r.step})" for r in full)
         + " times the standard deviation of Gibbs sampling for the common means: the excess is the discretisation "
         "error of its step. For the rare mean its draws are worth "
-        + " and ".join(f"{r.effective[2]:.0f}" for r in full)
+        + " and ".join(f"{r.implied[2]:.0f}" for r in full)
         + " independent ones.",
         f"Variational Bayes has {variational.ratio(exact).min():.2f} to {variational.ratio(exact).max():.2f}. The "
         "paper reports that it underestimates uncertainty, against Langevin dynamics and with another package.",
