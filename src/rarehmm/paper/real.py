@@ -288,8 +288,8 @@ def on_steps(study: Study, estimate: Parameters) -> str:
     return (
         "The paper gives neither step size nor start for its real data. A step h moves the mean of a state with n "
         "observations by (h / 2) n / s^2 times its distance from them. With the epsilon of section 4, here "
-        f"{given:.2g}, that factor is {slopes[0]:.2g} for the steepest mean at the estimate of the clustering with "
-        f"Algorithm 1 as printed, and {slopes[1]:.2g} with the reference code: {verdict}. The second epsilon, "
+        f"{given:.2g}, that factor is {slopes[0]:.3g} for the steepest mean at the estimate of the clustering with "
+        f"Algorithm 1 as printed, and {slopes[1]:.3g} with the reference code: {verdict}. The second epsilon, "
         f"{steady:.2g}, makes epsilon n / s^2 equal to {STEADY}, as in section 4.1."
     )
 
