@@ -44,8 +44,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "estimator": (),
     "plots": (),
     "paper": (
-        "common", "synthetic", "real", "grid", "eeg", "goes", "gradients", "no_rare", "posterior", "rates", "runtime",
-        "single", "sleep", "solar", "tuning_sleep", "tuning_solar", "two_rare",
+        "common", "synthetic", "real", "grid", "eeg", "goes", "public_files", "gradients", "no_rare", "posterior",
+        "rates", "runtime", "single", "sleep", "solar", "tuning_sleep", "tuning_solar", "two_rare",
     ),
     "app": ("settings", "report", "runs", "cli"),
 }  # fmt: skip

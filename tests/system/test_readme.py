@@ -145,6 +145,7 @@ def test_what_is_not_run_is_known():
         ("how-to/cluster.md", "not run: needs a cluster"),
         ("how-to/long.md", "not run: needs files and a cluster"),
         ("reference/command_line.md", "not run: needs a file of yours; the tutorial runs one like it"),
+        ("reproduction/index.md", "not run: needs the downloaded files"),
     }
     languages = [language for page in PAGES for language, title, _ in blocks(page) if not is_run(language, title)]
     assert set(languages) == {"text", "python", "sh"}

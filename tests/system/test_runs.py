@@ -207,6 +207,18 @@ def test_simulate(finished, tmp_path):
 
 def test_help_names_every_command():
     shown = run("--help", env={**os.environ, "COLUMNS": "120"}).stdout
-    for name in ("demo", "fit", "resume", "events", "forecast", "report", "simulate", "watch", "reproduce", "warm-up"):
+    for name in (
+        "demo",
+        "fit",
+        "resume",
+        "events",
+        "forecast",
+        "report",
+        "simulate",
+        "watch",
+        "reproduce",
+        "convert",
+        "warm-up",
+    ):
         assert name in shown
     assert "3 finished but results are unreliable" in shown

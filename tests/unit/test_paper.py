@@ -1,8 +1,11 @@
 """The paper's experiments on tiny series: what their tables, remarks, pictures and files hold, not what they find."""
 
+import importlib.metadata
 import json
 import re
+import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from typer.testing import CliRunner
 
 from rarehmm import paper
 from rarehmm.app.cli import app
+from rarehmm.data.series import Series
 from rarehmm.designs.uniform import uniform
 from rarehmm.exact.em import climb
 from rarehmm.paper import (
@@ -36,20 +40,22 @@ pytestmark = pytest.mark.plain
 EXPERIMENTS = paper.experiments()
 NAN = np.nan
 FOUND = r"[012] of 2"
-NUMBERS = {"density", "header", "needed", "rows"}
+NUMBERS = {"density", "found", "needed", "tables"}
 
 
 @pytest.fixture
 def tiny(monkeypatch, tmp_path):
     """Sizes that take a second without the compiler, and files in the formats of the real data."""
-    for name, value in (("STARTS", 2), ("HELD", 3), ("KEPT", 10), ("QUICK", synthetic.Size(1500, 1e-5, 10, 20))):
+    for name, value in (("STARTS", 2), ("HELD", 3), ("KEPT", 5), ("QUICK", synthetic.Size(1500, 1e-5, 5, 10))):
         monkeypatch.setattr(synthetic, name, value)
+    monkeypatch.setattr(synthetic, "SIZES", (2, 1))
+    monkeypatch.setattr(synthetic, "WINDOWS", 2)
     monkeypatch.setattr(two_rare, "CASE", two_rare.CASE._replace(seed=17))  # has both rare states in both halves
     monkeypatch.setattr(runtime, "LENGTHS", (400, 600))
     monkeypatch.setattr(runtime, "STEPS", (3, 4))
     monkeypatch.setattr(runtime, "PAPER", {400: ((190, 191), (238, 245)), 600: ((249, 279), (284, 323))})
     monkeypatch.setattr(runtime, "WINDOWS", 1)
-    monkeypatch.setattr(posterior, "QUICK", posterior.Size(1500, 4, 8, 2, 6, 2, 6))
+    monkeypatch.setattr(posterior, "QUICK", posterior.Size(1500, 4, 8, 2, 2, 6, 4, 20))
     monkeypatch.setattr(posterior, "WINDOWS", 1)
     monkeypatch.setattr(gradients, "QUICK", ((1000,), 2))
     monkeypatch.setattr(rates, "QUICK", (1200, 40))
@@ -113,39 +119,86 @@ def column(table, name):
 
 
 # ---------------------------------------------------------------- simulated series
-def check_designs(table, watched):
-    names = ["TASS, counts", "TASS, counts, eta 1e-6", "TASS, as printed", "uniform, 15 sets of one",
-             "uniform, 15 shared"]  # fmt: skip
-    assert column(table, "design") == [*names, "at the truth"]
-    assert table.header[1:3] == ["found, 10", "found, 20"]
-    assert table.header[3:] == [f"{word} mu_{k}" for word in ("distance of", "density,") for k in watched]
-    for row in table.rows[:-1]:
-        assert all(re.fullmatch(FOUND, cell) for cell in row[1:3])
-        assert all(0 <= cell < 5 for cell in row[3 : 3 + len(watched)])  # from the clustering, all stay near
-    assert np.isfinite(np.array([row[3 + len(watched) :] for row in table.rows])).all()
-    assert "T = 1,500, epsilon = 1e-05" in table.caption
+def check_designs(tables, watched):
+    """One table for each S, the paper's first; in each the step of Algorithm 1 first, then that of the code."""
+    names = ["TASS, counts", "TASS, counts, eta 1e-6", "TASS, as printed", "uniform", "uniform, shared"]
+    assert [table.caption.split(",")[0] for table in tables] == [
+        "**S = 2** windows for each of the 15 components",
+        "**S = 1** window for each of the 15 components",
+    ]
+    assert ["components, as in the paper; T = 1,500, epsilon = 1e-05" in table.caption for table in tables] == [1, 0]
+    for table in tables:
+        assert column(table, "step") == [
+            *["Algorithm 1: epsilon"] * 5,
+            *["reference code: 2 epsilon"] * 5,
+            "",
+        ]
+        assert column(table, "design") == [*names, *names, "at the truth"]
+        assert table.header[2:5] == ["found, 5", "found, 10", "found, 20"]
+        assert table.header[5:] == [f"{word} mu_{k}" for word in ("distance of", "density,") for k in watched]
+        for row in table.rows[:-1]:
+            assert all(re.fullmatch(FOUND, cell) for cell in row[2:4])
+            assert re.fullmatch(FOUND if row[0].startswith("Algorithm 1") else "not run", row[4])
+            assert all(0 <= cell < 5 for cell in row[5 : 5 + len(watched)])  # from the clustering, all stay near
+        assert np.isfinite(np.array([row[5 + len(watched) :] for row in table.rows])).all()
 
 
 @pytest.mark.parametrize(("name", "watched", "panels"), [("single", [3], 3), ("two-rare", [1, 3], 4)])
 def test_rare_states(tiny, name, watched, panels):
     found = outcome(name, tiny)
-    (table,) = found.tables
-    check_designs(table, watched)
+    check_designs(found.tables, watched)
     assert set(found.numbers) == NUMBERS
-    curve = found.numbers["density"]["TASS, counts"]
-    assert [len(one) for one in curve] == [10] * len(watched)
-    assert curve[0][-1] == table.rows[0][3 + len(watched)]
-    assert titles(found)[: panels - len(watched)] == ["2 uninformed starts"] * (panels - len(watched))
-    assert titles(found)[-1] == "held-out observations of state 3"
+    name = "S = 2, Algorithm 1: epsilon, TASS, counts"
+    curve = found.numbers["density"][name]
+    assert [len(one) for one in curve] == [5] * len(watched)
+    assert curve[0][-1] == found.tables[0].rows[0][5 + len(watched)]
+    assert titles(found)[: panels - len(watched)] == ["S = 2: 2 uninformed starts"] * (panels - len(watched))
+    assert titles(found)[panels] == "S = 1: 2 uninformed starts"
+    assert titles(found)[-1] == "S = 1: held-out, state 3"
     said = " ".join(found.remarks)
-    assert f"TASS found it {table.rows[0][2]} times" in said
-    assert f"about {found.numbers['needed']:,.0f} here" in said
+    assert f"TASS with eta = 0.1 {found.numbers['found'][name][-1]} of 2 (no clear difference" in said
+    needed = found.numbers["needed"]
+    assert needed[1] == 2 * needed[2]
+    assert f"about {needed[1]:,.0f} here with Algorithm 1 and {needed[2]:,.0f} with the reference code" in said
+
+
+def test_words_on_the_contrast_come_from_the_counts(monkeypatch):
+    monkeypatch.setattr(synthetic, "STARTS", 8)
+
+    def said(ours, close, others):
+        counts = {synthetic.TASS: ours, synthetic.CLOSE: close, synthetic.PRINTED: 3, synthetic.SHARED: 2}
+        counts |= {synthetic.UNIFORM: others}
+        arms = {(10, 2, name): synthetic.Arm(None, None, [], [0, n, n], 100) for name, n in counts.items()}
+        return synthetic.on_contrast(synthetic.Comparison(None, None, arms, [], [], 10, 100, {}), 10, 2)
+
+    assert "uniform subsampling finds it 6 of 8 times; TASS with eta = 0.1 5 of 8 (no clear difference" in said(5, 8, 6)
+    assert "as in the paper, 8 of 8 (no clear difference, Fisher's exact test: p = 0.47)" in said(5, 8, 6)
+    assert "as in the paper, 8 of 8 (better, Fisher's exact test: p = 0.00016)" in said(0, 8, 0)
+    assert "TASS with eta = 0.1 0 of 8 (worse" in said(0, 8, 8)
+
+
+def test_a_step_of_the_reference_code_is_twice_that_of_algorithm_1():
+    """theta += (epsilon / 2) g + N(0, epsilon) as printed, epsilon g + N(0, 2 epsilon) in the code."""
+    assert [common.Step(1e-6, multiple).size for multiple in common.MULTIPLES] == [1e-6, 2e-6]
+    model = common.paper_model(1)
+    series = Series(np.random.default_rng(0).standard_normal(400) + 3)
+    windows = Windows(series, 2, 5)
+    pool = Pool(model, series, windows, uniform(windows), 80)
+    start = model.pack(model.parameters([[1.0]], mean=[0.0], variance=1.0))
+    moved = [
+        np.array([common.chain(seed, model, pool, start, 1, h)[0, 0, 0] for seed in range(100)]) for h in (1e-3, 2e-3)
+    ]
+    drift = 1e-3 / 2 * (series.read(0, 400).sum())
+    for multiple, each in enumerate(moved, 1):
+        error = each.std() / np.sqrt(len(each))
+        assert abs(each.mean() - multiple * drift) < 4 * error
+    assert 1.7 < moved[1].mean() / moved[0].mean() < 2.3
 
 
 def test_no_rare_state(tiny):
     found = outcome("no-rare", tiny)
-    check_designs(found.tables[0], [1, 2, 3])
-    rows = found.tables[1].rows
+    check_designs(found.tables[:2], [1, 2, 3])
+    rows = found.tables[2].rows
     assert [row[:2] for row in rows] == [["single rare", 3.68], ["no rare", 1.08]]
     assert rows == found.numbers["divergence"]
     for row in rows:
@@ -171,10 +224,10 @@ def test_only_chains_near_the_truth_are_counted():
         ]
     )
     draws[3, -1] = NAN  # diverged at last
-    assert synthetic.found(model, case, draws) == 2  # in whatever order a chain has its states
+    assert synthetic.count_found(model, case, draws) == 2  # in whatever order a chain has its states
     draws[2, :8] = NAN  # only the last fifth counts
     draws[2, 8:] = draws[0, 8:]
-    assert synthetic.found(model, case, draws) == 3
+    assert synthetic.count_found(model, case, draws) == 3
 
 
 def test_run_times(tiny):
@@ -194,17 +247,53 @@ def test_run_times(tiny):
 
 def test_posterior_beside_other_methods(tiny):
     found = outcome("posterior", tiny)
-    (table,) = found.tables
-    methods = ["Gibbs", "TASS, counts", "TASS, as printed", "uniform", "full-data Langevin",
-               "variational Bayes (hmmlearn)"]  # fmt: skip
-    assert column(table, "method") == methods
-    assert all(cell.endswith("(1.00)") for cell in table.rows[0][1:4])  # Gibbs is the measure
-    assert set(found.numbers["summary"]) == set(methods)
+    moments, quality = found.tables
+    steps = ["Algorithm 1: epsilon", "reference code: 2 epsilon"]
+    windowed = ["TASS, counts", "TASS, as printed", "uniform"]
+    rows = [("Gibbs", ""), *((name, step) for step in steps for name in windowed)]
+    rows += [(f"{name}, 2 times as long", steps[0]) for name in ("TASS, counts", "uniform")]
+    rows += [("full-data Langevin", step) for step in steps] + [("variational Bayes (hmmlearn)", "")]
+    for table in found.tables:
+        assert [tuple(row[:2]) for row in table.rows] == rows
+    assert all(cell.endswith("(1.00)") for cell in moments.rows[0][2:5])  # Gibbs is the measure
+    assert quality.rows[0][2:5] == ["0", "0", "0"]
+    for row in quality.rows[1:]:
+        assert all(re.fullmatch(r"[+-][\d.]+ ± [\d.]+", cell) for cell in row[2:5])
+    assert [row[5] for row in quality.rows] == [20, *[8] * 8, 6, 6, ""]
+    for row in quality.rows[:-1]:
+        assert all(float(cell.split(" (")[0]) >= 1 for cell in row[6:])
+    assert ["(" in row[6] for row in quality.rows] == [False, *[True] * 10, False]
+    assert quality.rows[-1][6:] == ["no draws"] * 3
     for method in ("Gibbs", "variational Bayes (hmmlearn)"):
-        np.testing.assert_allclose(found.numbers["summary"][method][:, 0], [-20, 0, 20], atol=1)
-    assert all(found.numbers["seconds"][method] > 0 for method in methods)
+        mean, sd = found.numbers[method]["moments"].T
+        assert (np.abs(mean - [-20, 0, 20]) < 4 * sd).all()
+        assert (sd < 1).all()
+    assert len(found.numbers) == len(rows)
+    assert all(one["seconds"] > 0 for one in found.numbers.values())
     assert titles(found) == ["mu_1", "mu_2", "mu_3"]
     assert found.figure.legends[0].get_texts()[-1].get_text() == "variational Bayes (hmmlearn)"
+
+
+def test_bias_error_and_effective_size_of_draws():
+    rng = np.random.default_rng(0)
+    exact = posterior.sampled("Gibbs", "", rng.standard_normal((4000, 3)), 1.0)
+    np.testing.assert_allclose(exact.effective, 4000, rtol=0.15)
+    slow = np.zeros((4000, 3))  # autoregressive: an integrated autocorrelation time of 39
+    for i in range(1, 4000):
+        slow[i] = 0.95 * slow[i - 1] + np.sqrt(1 - 0.95**2) * rng.standard_normal(3)
+    other = posterior.sampled("other", "", 2 * slow + 1, 1.0)
+    np.testing.assert_allclose(other.effective, 4000 / 39, rtol=0.4)
+    assert (np.abs(other.bias(exact) - 1) < 4 * other.error(exact)).all()
+    np.testing.assert_allclose(other.error(exact), 2 * np.sqrt(39 / 4000), rtol=0.25)
+    np.testing.assert_allclose(other.ratio(exact), 2, rtol=0.15)
+    short = posterior.sampled("other", "", 0.5 * slow, 1.0, np.full(3, 4.0))  # the step size implies four draws
+    np.testing.assert_allclose(short.error(exact), 0.5, rtol=0.01)  # not 0.5 sqrt(39 / 4000)
+    assert posterior.with_implied(23.6, 5.4) == "24 (5.4)"
+    assert posterior.with_implied(9.6, NAN) == "9.6"
+    assert posterior.with_implied(NAN, NAN) == "no draws"
+    diverged = posterior.sampled("other", "", np.zeros((1, 3)), 1.0)
+    assert np.isnan(diverged.effective).all()
+    assert np.isnan(diverged.bias(exact)).all()
 
 
 def test_a_library_that_is_not_there_is_named(monkeypatch):
@@ -254,19 +343,22 @@ DESIGNS = ["TASS, counts", "TASS, as printed", "uniform"]
 def test_real_data(tiny, name, measures):
     found = outcome(name, tiny)
     main, noise = found.tables
-    assert column(main, "design") == ["original series", "clustering", "2 EM steps from it", *DESIGNS * 2]
+    assert re.search(r"\*\*These are not the paper's data\.\*\* (GOES-16|The DREAMS).* stands? in for", found.opening)
+    assert column(main, "design") == ["original series", "clustering", "2 EM steps from it", *DESIGNS * 4]
     assert column(main, "paper")[3:6] == ["-9.20", "", "-9.90"]
-    assert len(main.header) == 6 + 2 * measures
-    steps = column(main, "epsilon")[3:]
-    assert len(set(steps[:3])) == len(set(steps[3:])) == 1
-    assert steps[0] != steps[3]
-    steady = column(main, "density, from the clustering")[6:]
+    assert len(main.header) == 7 + 2 * measures
+    epsilons = column(main, "epsilon")[3:]
+    assert len(set(epsilons[:6])) == len(set(epsilons[6:])) == 1
+    assert epsilons[0] != epsilons[6]
+    each = ["Algorithm 1: epsilon"] * 3 + ["reference code: 2 epsilon"] * 3
+    assert column(main, "step") == ["", "", "", *each, *each]
+    steady = column(main, "density, from the clustering")[9:]
     assert all(re.fullmatch(r"-?[\d.]+ \(-?[\d.]+ to -?[\d.]+\)", cell) for cell in steady)
     assert noise.header[0] == "mean"
     assert len(noise.rows) == real.STATES
     assert [float(row[0]) for row in noise.rows] == sorted(float(row[0]) for row in noise.rows)
     assert set(found.numbers) == {"header", "rows", "errors", "curves"}
-    at, values = found.numbers["curves"][f"uniform, {steps[3]}"][0]
+    at, values = found.numbers["curves"][f"uniform, epsilon = {epsilons[6]} (Algorithm 1: epsilon)"][0]
     assert at.tolist() == [0.5, 1.0]
     assert np.isfinite(values).all()
     said = " ".join(found.remarks)
@@ -298,12 +390,16 @@ def test_spikes_of_other_people_are_held_out(tiny):
 @pytest.mark.parametrize("name", ["tuning-solar", "tuning-sleep"])
 def test_tuning(tiny, name):
     found = outcome(name, tiny)
-    assert len(found.tables) == 2  # a step each
+    assert "not the paper's data" in found.opening
+    assert [table.caption.split("(")[1].split(":")[0] for table in found.tables] == [
+        "Algorithm 1",
+        "reference code",
+    ] * 2
     for table in found.tables:
         assert [row[:4] for row in table.rows] == [[2, 5, 1, "-9.90"], [2, 5, 2, "-9.80"]]
         assert column(table, "TASS, counts, paper") == ["-9.20", "-9.10"]
-    assert len(found.numbers) == 8  # steps, cells, designs
-    assert len(found.remarks) == 5
+    assert len(found.numbers) == 16  # steps, cells, designs
+    assert len(found.remarks) == 9
     ticks = [label.get_text() for label in found.figure.axes[0].get_xticklabels()]
     assert ticks == ["L 2, B 5, S 1", "L 2, B 5, S 2"]
 
@@ -324,7 +420,7 @@ def chains_of(*levels):
 
 
 def arm(design, *levels):
-    return real.Arm(1e-3, design, chains_of(*levels), chains_of(*levels))
+    return real.Arm(common.Step(1e-3, 1), design, chains_of(*levels), chains_of(*levels))
 
 
 @pytest.fixture(scope="module")
@@ -367,7 +463,10 @@ def test_words_on_designs(study):
 def test_words_on_averages(study):
     assert real.on_averages(study, [arm("uniform", NAN)]) == "All chains from the clustering diverged."
     steady = real.on_averages(study, [arm("uniform", -3.0), arm("targeted", -2.0), arm("printed", NAN)])
-    assert "-2.00, is that of TASS, counts with epsilon = 0.001; under its single draws it is -2.00." in steady
+    assert (
+        "-2.00, is that of TASS, counts with epsilon = 0.001 (Algorithm 1: epsilon); under its single draws it is"
+        in steady
+    )
     wandering = arm("uniform", 0.0)
     wandering.near.logs["density"][0][::2] = -50.0
     assert "a chain that wanders looks better" in real.on_averages(study, [wandering])
@@ -377,8 +476,9 @@ def test_words_on_steps_and_climbs(study):
     made = real.training(study, 2, 5)
     steep = real.steepness(study, made.estimate)
     assert "brings the mean back" in real.on_steps(study._replace(epsilon=1 / steep), made.estimate)
-    assert "does not suit these data" in real.on_steps(study._replace(epsilon=3 / steep), made.estimate)
-    assert real.both_steps(study, made.estimate)[1] * steep == pytest.approx(real.STEADY)
+    assert "above, it moves the mean further away" in real.on_steps(study._replace(epsilon=3 / steep), made.estimate)
+    assert "does not suit these data" in real.on_steps(study._replace(epsilon=5 / steep), made.estimate)
+    assert real.both_epsilons(study, made.estimate)[1] * steep == pytest.approx(real.STEADY)
     top = climb(made.model, study.train, made.estimate, steps=2, tolerance=1.0)
     held = made.estimate.phi[0, :1, None] + 5
     for step, worse in ((0.5, False), (-0.5, True)):  # towards what is held out, and away from it
@@ -418,16 +518,40 @@ def test_a_page_with_its_numbers_and_picture(tmp_path):
     paths = paper.write("name", "Title", outcome, tmp_path / "new", quick=False)
     assert [path.name for path in paths] == ["name.md", "name.json", "name.png"]
     page = paths[0].read_text()
+    first = f"Written by `rarehmm reproduce name` ({paper.origin()}) on {time.strftime('%Y-%m-%d')}; do not edit."
     assert page == (
-        "# Title\n\nCaption.\n\n| what | value |\n|---|---|\n| a | 1234 |\n| b | 0.123 |\n| c | 2 |\n| d | 7 |\n\n"
+        f"# Title\n\n{first}\n\nCaption.\n\n"
+        "| what | value |\n|---|---|\n| a | 1234 |\n| b | 0.123 |\n| c | 2 |\n| d | 7 |\n\n"
         "- It differs.\n\n![Title](name.png)\n"
     )
+    stand_in = paper.markdown("name", "Title", outcome._replace(opening="Other data."), quick=False)
+    assert "do not edit.\n\nOther data.\n\nCaption.\n" in stand_in  # before the first table
     assert "A quick run, smaller than the paper's" in paper.markdown("name", "Title", outcome, quick=True)
     numbers = json.loads(paths[1].read_text())
     assert numbers == {"x": [0, 1, 2], "y": 5, "z": pytest.approx(NAN, nan_ok=True)}
     assert paths[2].read_bytes().startswith(b"\x89PNG")
     with pytest.raises(TypeError, match="set cannot be stored in a JSON file"):
         paper.write("name", "Title", outcome._replace(numbers={"x": {1}}), tmp_path, quick=False)
+
+
+def test_a_page_says_which_source_made_it(tmp_path):
+    def git(*command):
+        subprocess.run(["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", *command], check=True)
+
+    version = f"version {importlib.metadata.version('rarehmm')}"
+    package = tmp_path / "package"
+    package.mkdir()
+    assert paper.origin(package) == version  # no repository
+    git("init", "--quiet")
+    (package / "__init__.py").write_text("")
+    assert paper.origin(package) == version  # a repository of something else
+    git("add", ".")
+    git("commit", "--quiet", "-m", "First")
+    (tmp_path / "page.md").write_text("")
+    commit = paper.origin(package)
+    assert re.fullmatch(r"commit [0-9a-f]{7,}", commit)  # files beside the package do not count
+    (package / "__init__.py").write_text("x = 1\n")
+    assert paper.origin(package) == f"{commit}+"
 
 
 def test_the_command_writes_its_files_and_says_where(tiny, tmp_path):

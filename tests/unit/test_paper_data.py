@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from scipy.io import netcdf_file
 from small_models import DATA
+from typer.testing import CliRunner
 
+from rarehmm.app.cli import app
 from rarehmm.data.transforms import baseline
-from rarehmm.paper import eeg, goes
+from rarehmm.paper import eeg, goes, public_files
 
 pytestmark = pytest.mark.plain
 
@@ -330,3 +332,176 @@ def test_the_true_excerpts():
     for y in offset:
         rare = y[eeg.spikes(y)]
         assert (rare < rare.max()).sum() < eeg.SHARE * len(y) <= len(rare)  # the last of equal values all count
+
+
+# ---------------------------------------------------------------- public files
+@pytest.fixture
+def two_days(monkeypatch):
+    first = np.datetime64("2022-01-01T00:00", "m")
+    monkeypatch.setattr(goes, "G16_PERIOD", (first, first + 2 * 1440 - 1))
+
+
+def write_days(folder, version="v2-2-1", days=("20220101", "20220102"), factor=1.0):
+    """Daily files in folders by year and month, as in NOAA's archive."""
+    for number, day in enumerate(days):
+        path = folder / day[:4] / day[4:6] / f"sci_xrsf-l2-avg1m_g16_d{day}_{version}.nc"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        flux = factor * 1e-7 * (1 + number + np.arange(1440) / 1440)
+        flux[5], flag = -9999, np.zeros(1440, int)
+        flag[7:11] = 1, 2, 4, 16  # eclipse, bad data, and two that are kept
+        write_hdf5(path, flux, f"{day[:4]}-{day[4:6]}-{day[6:]}T00:00", flag)
+
+
+def test_daily_files_become_what_the_solar_experiment_reads(tmp_path, two_days):
+    write_days(tmp_path / "downloads", "v2-1-0", factor=2.0)
+    write_days(tmp_path / "downloads", "v2-2-1")  # the later version wins
+    write_days(tmp_path / "downloads", days=["20220103"])  # after the period
+    command = ["convert", "goes", str(tmp_path / "downloads"), "--data", str(tmp_path / "data")]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    path = tmp_path / "data" / goes.G16_FOLDER / goes.G16_FILE
+    assert goes.G16_FILE in "".join(done.output.split())
+    times, flux = goes.load_g16(path)
+    dropped = [5, 7, 8, 1445, 1447, 1448]
+    np.testing.assert_array_equal(times, np.delete(minutes("2022-01-01T00:00", 2880), dropped))
+    want = np.delete(1e-7 * (1 + np.repeat([0, 1], 1440) + np.tile(np.arange(1440) / 1440, 2)), dropped)
+    np.testing.assert_array_equal(flux, want.astype("f4"))
+
+
+def test_a_file_of_the_year_is_cut_to_the_period(tmp_path, two_days):
+    flux = np.full(4 * 1440, 1e-7)
+    flux[100] = np.nan
+    write_hdf5(tmp_path / "sci_xrsf-l2-avg1m_g16_y2022_v2-2-1.nc", flux, "2021-12-31T00:00", flag_name="xrsb_flags")
+    (path,) = public_files.convert_goes(tmp_path, tmp_path / "data")
+    times, _ = goes.load_g16(path)
+    assert (times[0], times[-1]) == goes.G16_PERIOD
+    assert len(times) == 2 * 1440
+
+
+def test_days_that_were_not_downloaded_are_named(tmp_path, two_days):
+    with pytest.raises(FileNotFoundError, match=r"has no sci_xrsf-l2-avg1m_g16_\*\.nc; download .* https://data\.ngdc"):
+        public_files.convert_goes(tmp_path, tmp_path / "data")
+    with pytest.raises(FileNotFoundError, match="is not a folder"):
+        public_files.convert_goes(tmp_path / "nowhere", tmp_path / "data")
+    write_days(tmp_path, days=["20220101"])
+    with pytest.raises(ValueError, match=r"has 2022-01-02: 1,440 of 2,880 minutes .* are missing"):
+        public_files.convert_goes(tmp_path, tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+SCALE = 656.0 / 65535  # microvolts per digital step: the range is -328 to 328
+
+
+def write_edf(path, digital, labels=("FP1-A2", "CZ-A1"), rate=4, records=None, unit="uV"):
+    """An EDF file with records of two seconds; the second signal, the others are constant."""
+    n, count = 2 * rate, len(labels)
+    table = np.asarray(digital, "<i2").reshape(-1, n)
+
+    def field(values, width):
+        return "".join(str(value).ljust(width) for value in values)
+
+    head = field(["0"], 8) + field(["X X X X", "Startdate X"], 80) + "01.01.0522.00.00" + field([256 * (1 + count)], 8)
+    head += " " * 44 + field([len(table) if records is None else records, 2], 8) + field([count], 4)
+    head += field(labels, 16) + field(["AgAgCl"] * count, 80) + field([unit] * count, 8)
+    head += field([-328] * count, 8) + field([328] * count, 8) + field([-32768] * count, 8) + field([32767] * count, 8)
+    head += field(["HP:0.1Hz"] * count, 80) + field([n] * count, 8) + " " * 32 * count
+    assert len(head) == 256 * (1 + count)
+    others = np.full((len(table), n), 7, "<i2")
+    path.write_bytes(head.encode("latin-1") + np.hstack([others, table][:count]).tobytes())
+    return path
+
+
+def test_edf_gives_one_channel_in_microvolts(tmp_path):
+    digital = np.random.default_rng(0).integers(-32768, 32768, 24)
+    recording = public_files.read_edf(write_edf(tmp_path / "a.edf", digital))
+    assert recording[:2] == ("CZ-A1", 4)
+    np.testing.assert_allclose(recording.signal, -328 + (digital + 32768) * SCALE, atol=1e-9)
+    unknown = public_files.read_edf(write_edf(tmp_path / "a.edf", digital, records=-1))  # a recorder that was cut off
+    np.testing.assert_array_equal(unknown.signal, recording.signal)
+    milli = public_files.read_edf(write_edf(tmp_path / "a.edf", digital, unit="mV", labels=("O1-A2", "EEG C3-A1")))
+    assert milli.channel == "C3-A1"
+    np.testing.assert_allclose(milli.signal, 1000 * recording.signal)
+
+
+def test_edf_files_that_are_something_else_are_named(tmp_path):
+    digital = np.zeros(24, int)
+    path = write_edf(tmp_path / "a.edf", digital, labels=("FP1-A2", "O1-A2"))
+    with pytest.raises(ValueError, match=r"a\.edf has none of CZ-A1, C3-A1; its channels are FP1-A2, O1-A2"):
+        public_files.read_edf(path)
+    with pytest.raises(ValueError, match="has CZ-A1 in 'bpm'; it must be in uV"):
+        public_files.read_edf(write_edf(path, digital, unit="bpm"))
+    with pytest.raises(ValueError, match="ends after 3 of 9 records"):
+        public_files.read_edf(write_edf(path, digital, records=9))
+    damaged = write_edf(path, digital).read_bytes().replace(b"-32768  ", b"32767   ")
+    path.write_bytes(damaged)
+    with pytest.raises(ValueError, match=r"a\.edf is not an EDF file: a signal has no samples or no range"):
+        public_files.read_edf(path)
+    path.write_bytes(b"<html>" * 100)
+    with pytest.raises(ValueError, match=r"a\.edf is not an EDF file"):
+        public_files.read_edf(path)
+
+
+def write_dreams(folder, monkeypatch, text=()):
+    """Excerpts of two seconds; those in ``text`` as text, the others as EDF."""
+    monkeypatch.setattr(public_files, "SECONDS", 2)
+    monkeypatch.setattr(public_files, "RATES", (200,))
+    folder.mkdir()
+    signals = {}
+    for n in (*eeg.TRAIN, *eeg.TEST):
+        digital = np.random.default_rng(n).integers(-32768, 32768, 400)
+        signals[n] = np.round(-328 + (digital + 32768) * SCALE, 4)
+        if n in text:
+            rows = "".join(f"{value:10.4f}\n" for value in signals[n])
+            (folder / f"excerpt{n}.txt").write_text(f"[CZ-A1]\n{rows}")
+        else:
+            write_edf(folder / f"excerpt{n}.edf", digital, rate=200)
+    return signals
+
+
+def test_excerpts_become_what_the_sleep_experiment_reads(tmp_path, monkeypatch):
+    signals = write_dreams(tmp_path / "DatabaseSpindles", monkeypatch, text=(2, 5))
+    (tmp_path / "DatabaseSpindles" / "Hypnogram_excerpt2.txt").write_text("[Hypnogram]\n2\n-1\n")
+    (tmp_path / "DatabaseSpindles" / "Visual_scoring1_excerpt2.txt").write_text(
+        "[vis1_Spindles/CZ-A1]\n    0.5000\t    0.2500\n    1.9000\t    0.5000\n"
+    )
+    done = CliRunner().invoke(app, ["convert", "dreams", str(tmp_path), "--data", str(tmp_path / "data")])
+    assert done.exit_code == 0, done.output
+    numbers = (*eeg.TRAIN, *eeg.TEST)
+    for n, x in zip(numbers, eeg.load(tmp_path / "data" / eeg.FOLDER, numbers), strict=True):
+        np.testing.assert_allclose(x, signals[n], rtol=0, atol=1e-9)
+    with np.load(tmp_path / "data" / eeg.FOLDER / "excerpt2.npz") as file:
+        assert set(file) == {"uV_x1e4", "fs", "channel", "hypnogram_5s", "spindle_expert1"}
+        assert str(file["channel"]) == "CZ-A1"
+        assert file["hypnogram_5s"].tolist() == [2, -1]
+        assert np.flatnonzero(file["spindle_expert1"]).tolist() == [*range(100, 150), *range(380, 400)]
+
+
+def test_files_of_dreams_that_are_not_there_or_damaged_are_named(tmp_path, monkeypatch):
+    folder = tmp_path / "downloads"
+    write_dreams(folder, monkeypatch, text=(2,))
+    (folder / "excerpt2.txt").write_text("[CZ-A1]\n" + "1.0\n" * 30)
+    with pytest.raises(ValueError, match=r"excerpt2\.txt has 30 samples, 15 per second"):
+        public_files.convert_dreams(folder, tmp_path / "data")
+    (folder / "excerpt2.txt").write_text("[CZ-A1]\n1.0\nx\n")
+    with pytest.raises(ValueError, match=r"excerpt2\.txt cannot be read after its title"):
+        public_files.convert_dreams(folder, tmp_path / "data")
+    (folder / "excerpt2.txt").write_text("1.0\n2.0\n")
+    with pytest.raises(ValueError, match=r"excerpt2\.txt starts with '1.0'; it must have a title in brackets"):
+        public_files.convert_dreams(folder, tmp_path / "data")
+    (folder / "excerpt7.edf").unlink()
+    with pytest.raises(FileNotFoundError, match=r"neither excerpt7\.edf nor excerpt7\.txt; unpack https://zenodo"):
+        public_files.convert_dreams(folder, tmp_path / "data")
+    wrong = CliRunner().invoke(app, ["convert", "sunspots", str(folder)])
+    assert wrong.exit_code == 2
+    assert "Choose from: goes, dreams" in " ".join(wrong.output.replace("│", " ").split())
+
+
+def test_converting_the_true_series_leaves_it_as_it_is(tmp_path):
+    """Files in NOAA's format made of the stored series come back as the same series."""
+    stored = true(goes.G16_FOLDER) / goes.G16_FILE
+    with np.load(stored) as file:
+        flux, flag = file["xrsb_flux"], file["xrsb_flag"]
+    write_hdf5(tmp_path / "sci_xrsf-l2-avg1m_g16_y2022_v2-1-0.nc", flux, "2022-01-01T00:00", flag)
+    (path,) = public_files.convert_goes(tmp_path, tmp_path / "data")
+    for ours, theirs in zip(goes.load_g16(path), goes.load_g16(stored), strict=True):
+        np.testing.assert_array_equal(ours, theirs)

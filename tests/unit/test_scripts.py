@@ -4,6 +4,7 @@ import ast
 import importlib
 import pathlib
 
+import numpy as np
 import pytest
 
 import rarehmm as rh
@@ -60,3 +61,22 @@ def test_that_test_notices_names_that_are_gone():
     assert list(unknown_names(tree)) == ["rarehmm.sampling.methods.named", "rh.Nothing"]
     tree = ast.parse("ask.add_argument('--go-on')\nuse.advance\nuse.go_on")
     assert list(unknown_options(tree)) == ["advance"]
+
+
+def test_the_comparison_calls_rare_what_the_library_calls_rare(monkeypatch):
+    """Found: at least 80 % of the flares in a state with less than 5 % of the minutes (25 % was enough once)."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    comparison = importlib.import_module("comparison")
+    assert rh.RareHMM().rare_share == comparison.RARE_SHARE
+
+    def judged(size, hit):
+        """A state with ``size`` of 1,000 minutes, and ``hit`` of the ten minutes in flares among them."""
+        states, strong = np.zeros(1000, int), np.zeros(1000, bool)
+        states[:size], strong[:hit], strong[-(10 - hit) :] = 1, True, hit < 10
+        return comparison.has_flares(np.eye(3)[states][:, :2], strong)
+
+    assert judged(49, 8)["found"]
+    assert not judged(49, 7)["found"]
+    wide = judged(190, 9)
+    assert not wide["found"]  # no state is rare
+    assert (wide["rare_states"], wide["recall"], wide["most_recall"], wide["most_share"]) == (0, 0, 0.9, 0.19)

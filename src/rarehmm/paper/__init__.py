@@ -6,8 +6,11 @@ folder that it needs (``DATA``, or None), and a function ``reproduce(settings)``
 """
 
 import importlib
+import importlib.metadata
 import json
 import pkgutil
+import subprocess
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -38,14 +41,15 @@ class Table(NamedTuple):
 class Outcome(NamedTuple):
     """Results of an experiment.
 
-    Tables with the paper's numbers next to ours, remarks on where and why they differ, a figure, and all numbers for a
-    JSON file.
+    Tables with the paper's numbers next to ours, remarks on where and why they differ, a figure, all numbers for a JSON
+    file, and what a reader should know before the tables.
     """
 
     tables: list[Table]
     remarks: list[str]
     figure: "Figure"
     numbers: dict[str, Any]
+    opening: str = ""
 
 
 def experiments() -> dict[str, ModuleType]:
@@ -68,9 +72,12 @@ def write(name: str, title: str, outcome: Outcome, folder: Path, quick: bool) ->
 
 def markdown(name: str, title: str, outcome: Outcome, quick: bool) -> str:
     """Return the Markdown page of an experiment."""
-    parts = [f"# {title}\n"]
+    made = f"Written by `rarehmm reproduce {name}` ({origin()}) on {time.strftime('%Y-%m-%d')}; do not edit."
+    parts = [f"# {title}\n", f"{made}\n"]
     if quick:
         parts.append("A quick run, smaller than the paper's: its numbers show that it works, and are not results.\n")
+    if outcome.opening:
+        parts.append(f"{outcome.opening}\n")
     for table in outcome.tables:
         lines = [" | ".join(_format(cell) for cell in row) for row in table.rows]
         head = f"| {' | '.join(table.header)} |\n|{'---|' * len(table.header)}\n"
@@ -78,6 +85,21 @@ def markdown(name: str, title: str, outcome: Outcome, quick: bool) -> str:
     parts.append("".join(f"- {remark}\n" for remark in outcome.remarks))
     parts.append(f"![{title}]({name}.png)\n")
     return "\n".join(parts)
+
+
+def origin(folder: Path = Path(__file__).parents[1]) -> str:
+    """Return the commit of the package's folder, with a plus sign if its files differ from it, or else the version."""
+
+    def git(*command: str) -> str:
+        asked = ["git", "-C", str(folder), *command]
+        return subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", "__init__.py")  # an environment may lie inside another repository
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".")
+        return f"commit {git('rev-parse', '--short', 'HEAD')}{'+' if changed else ''}"
+    except (OSError, subprocess.CalledProcessError):
+        return f"version {importlib.metadata.version('rarehmm')}"
 
 
 def _format(cell: Any) -> str:

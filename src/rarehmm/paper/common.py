@@ -1,7 +1,7 @@
 """Shared by the experiments: the paper's models, designs, initial values and chains.
 
-Step sizes: the paper's epsilon is that of its reference code, which moves by ``epsilon g + sqrt(2 epsilon) xi``; here a
-step h moves by ``(h / 2) g + sqrt(h) xi``, so that h = 2 epsilon.
+Step sizes: a step h moves by ``(h / 2) g + sqrt(h) xi``.  The paper's Algorithm 1, as printed, has h = epsilon; its
+reference code moves by ``epsilon g + sqrt(2 epsilon) xi``, which is h = 2 epsilon.  Experiments run both.
 """
 
 from collections.abc import Callable
@@ -41,6 +41,31 @@ NO_RARE = from_paper(np.array([[0.990, 0.005, 0.005], [0.005, 0.990, 0.005], [0.
 
 NAMES = {"targeted": "TASS, counts", "printed": "TASS, as printed", "uniform": "uniform"}
 COLOUR = {"targeted": COLOURS[0], "printed": COLOURS[1], "uniform": COLOURS[2]}
+
+
+class Step(NamedTuple):
+    """A step of the paper's sampler: its epsilon, and how many epsilons a step takes."""
+
+    epsilon: float
+    multiple: int
+
+    @property
+    def size(self) -> float:
+        """The step size h."""
+        return self.multiple * self.epsilon
+
+    @property
+    def rule(self) -> str:
+        """Where the multiple is from."""
+        return {1: "Algorithm 1: epsilon", 2: "reference code: 2 epsilon"}[self.multiple]
+
+    @property
+    def label(self) -> str:
+        """Both in words."""
+        return f"epsilon = {self.epsilon:.2g} ({self.rule})"
+
+
+MULTIPLES = (1, 2)  # Algorithm 1 as printed, and the reference code
 
 
 def paper_model(K: int) -> Model:
@@ -97,14 +122,14 @@ def chain(
     pool: Pool,
     start: Array,
     steps: int,
-    epsilon: float,
+    step_size: float,
     *,
     thin: int = 1,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Array:
     """Run the paper's sampler; return draws (chains, steps // thin, d), NaN after a divergence."""
     try:
-        rng, sampler = np.random.default_rng(seed), ExpandedMeanSgld(2 * epsilon)
+        rng, sampler = np.random.default_rng(seed), ExpandedMeanSgld(step_size)
         return run(rng, sampler, model, pool, start, steps, thin=thin, on_progress=on_progress)
     except DivergedError as error:
         return error.draws

@@ -7,6 +7,7 @@ import numpy as np
 
 from rarehmm.common.arrays import Array, IntArray
 
+FOLDER = "dreams_spindles"
 TRAIN, TEST = (2, 4, 5), (6, 7, 8)  # six people at 200 Hz, a million samples each
 STEP = 0.01  # microvolt: the recorder's step
 SHARE = 0.0025  # share of the samples that are rare spikes

@@ -31,6 +31,8 @@ Times = npt.NDArray[np.datetime64]  # by the minute
 PAPER_LENGTH = 347_875
 PAPER_BLOCKS = ((1, 1.86e4), (1.9e4, 2.2e5), (2.2e5, 2.5e5), (2.5e5, PAPER_LENGTH))  # fifty knots each
 SATELLITES = ("13", "15")
+G16_FOLDER, G16_FILE = "goes_g16_2022", "g16_xrs_1m_20220101_20220814.npz"  # the stand-in
+G16_PERIOD = np.datetime64("2022-01-01T00:00", "m"), np.datetime64("2022-08-14T23:59", "m")
 NAME = re.compile(r"(?:g(\d\d)_xrs_1m_.*\.(?:csv|csv\.gz|nc)|(sci)_xrsf-l2-avg1m_g(\d\d)_.*\.nc)")
 LAYOUTS = (  # of netCDF files: names of time, flux and flag
     ("time", "xrsb_flux", "xrsb_flag"),
@@ -83,6 +85,20 @@ def read_netcdf(path: str | pathlib.Path) -> tuple[Times, Array]:
     Science-quality and legacy files are accepted.  The flux is NaN where it is missing or its flag is not 0, the only
     value for good data (others mean bad data, eclipse by the Earth, or temperature recovery).
     """
+    times, flux, flag = read_minutes(path)
+    return times, _good(flux, flag == 0)
+
+
+class Minutes(NamedTuple):
+    """Rows of a netCDF file as they are: minutes, long-wave flux and its flag."""
+
+    times: Times
+    flux: Array
+    flag: Array
+
+
+def read_minutes(path: str | pathlib.Path) -> Minutes:
+    """Read minutes, long-wave flux (0.1-0.8 nm) and its flag from a netCDF file, science-quality or legacy."""
     path = pathlib.Path(path)
     with open(path, "rb") as file:
         magic = file.read(4)
@@ -99,7 +115,7 @@ def read_netcdf(path: str | pathlib.Path) -> tuple[Times, Array]:
             if not valid.any():
                 raise ValueError(f"{path} holds no data; its {names[0]!r} is empty. Download it again.")
             times = _times(time.values[valid], time.units, path)
-            return times, _good(flux.values[valid], flag.values[valid] == 0)
+            return Minutes(times, flux.values[valid], flag.values[valid])
     raise ValueError(
         f"{path} has none of the sets of variables {LAYOUTS}; it is not a file of one-minute averages of the X-ray "
         "sensor (sci_xrsf-l2-avg1m_g15_*.nc or g15_xrs_1m_*.nc)."

@@ -13,7 +13,7 @@ from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
 from rarehmm.model.simulation import simulate
 from rarehmm.paper import Settings, Table
-from rarehmm.paper.common import COLOUR, NAMES, Parts, chain, designs, kept, paper_model, random_starts
+from rarehmm.paper.common import COLOUR, MULTIPLES, NAMES, Parts, Step, chain, designs, kept, paper_model, random_starts
 from rarehmm.posterior.posterior import Draws, in_order
 from rarehmm.posterior.prediction import held_out
 from rarehmm.windows.gradients import mean_square_error, window_sums
@@ -79,21 +79,21 @@ class Chains(NamedTuple):
 
 
 class Arm(NamedTuple):
-    """One design at one step size: chains from the clustering, and from uninformed starts."""
+    """One design with one step: chains from the clustering, and from uninformed starts."""
 
-    epsilon: float
+    step: Step
     design: str
     near: Chains
     wild: Chains
 
 
 class Comparison(NamedTuple):
-    """The designs at both step sizes, with tables and remarks."""
+    """The designs with every step, with tables and remarks."""
 
     study: Study
     model: Model
-    arms: dict[tuple[float, str], Arm]
-    epsilons: tuple[float, float]
+    arms: dict[tuple[Step, str], Arm]
+    as_printed: tuple[Step, ...]
     steps: int
     tables: list[Table]
     remarks: list[str]
@@ -115,17 +115,22 @@ def steepness(study: Study, estimate: Parameters) -> float:
     return float((len(study.train) * estimate.start / estimate.phi[:, 1]).max())
 
 
-def both_steps(study: Study, estimate: Parameters) -> tuple[float, float]:
-    """Return the paper's step, and one scaled to the steepest mean as the paper's is to those of section 4.1."""
+def both_epsilons(study: Study, estimate: Parameters) -> tuple[float, float]:
+    """Return the paper's epsilon, and one scaled to the steepest mean as the paper's is to those of section 4.1."""
     return study.epsilon, STEADY / steepness(study, estimate)
 
 
+def step_sizes(study: Study, estimate: Parameters) -> tuple[Step, ...]:
+    """Return both epsilons, each as in Algorithm 1 and as in the reference code."""
+    return tuple(Step(epsilon, m) for epsilon in both_epsilons(study, estimate) for m in MULTIPLES)
+
+
 def sample(
-    study: Study, t: Training, design: str, size: int, starts: Array, steps: int, epsilon: float, on_progress: Any
+    study: Study, t: Training, design: str, size: int, starts: Array, steps: int, step: Step, on_progress: Any
 ) -> Chains:
     """Run chains with ``size`` windows for every component of theta."""
     pool = Pool(t.model, study.train, t.windows, t.designs[design], size, separate=True)
-    draws = chain(5, t.model, pool, starts, steps, epsilon, thin=steps // KEPT, on_progress=on_progress)
+    draws = chain(5, t.model, pool, starts, steps, step.size, thin=steps // KEPT, on_progress=on_progress)
     ordered, none = [in_order(t.model, kept(chain)) for chain in draws], np.empty((0, len(study.held)))
     logs = {
         name: [measure(t.model, chain, study.held) if len(chain.phi) else none for chain in ordered]
@@ -149,17 +154,17 @@ def spread(values: Sequence[float]) -> str:
 
 # ---------------------------------------------------------------- sections 5.1 and 5.2
 def compare(settings: Settings, study: Study, cell: Cell, paper: dict[str, float]) -> Comparison:
-    """Run every design at both step sizes from both kinds of start, and compare with the paper's densities."""
+    """Run every design with every step from both kinds of start, and compare with the paper's densities."""
     (half_width, buffer, size), rng = cell, np.random.default_rng(51)
     t, (steps, count, climbs) = training(study, half_width, buffer), QUICK if settings.quick else FULL
-    epsilons = both_steps(study, t.estimate)
+    moves = step_sizes(study, t.estimate)
     top = climb(t.model, study.train, t.estimate, steps=climbs, tolerance=1.0)
     starts = np.tile(t.model.pack(t.estimate), (count, 1)), random_starts(rng, t.model, count)
-    parts, arms = Parts(settings.on_progress, 4 * len(NAMES)), {}
-    for epsilon in epsilons:
+    parts, arms = Parts(settings.on_progress, 2 * len(moves) * len(NAMES)), {}
+    for step in moves:
         for design in NAMES:
-            near, wild = (sample(study, t, design, size, s, steps, epsilon, parts.next()) for s in starts)
-            arms[epsilon, design] = Arm(epsilon, design, near, wild)
+            near, wild = (sample(study, t, design, size, s, steps, step, parts.next()) for s in starts)
+            arms[step, design] = Arm(step, design, near, wild)
     noise = {
         "at the clustering": errors(study, t, t.estimate, size),
         "after EM": errors(study, t, top.parameters, size),
@@ -174,7 +179,16 @@ def compare(settings: Settings, study: Study, cell: Cell, paper: dict[str, float
             f"{count} chains; single draws: the mean of the log densities under each draw alone, from the clustering. "
             "Spikes: their share of the time and the number of onsets, in series simulated from draws "
             f"{', '.join(f'{z * steps // KEPT:,}' for z in SHOWN)} of the first chain from the clustering.",
-            ["epsilon", "design", "paper", *each, f"{study.main}, single draws", "time in spikes", "starts of spikes"],
+            [
+                "epsilon",
+                "step",
+                "design",
+                "paper",
+                *each,
+                f"{study.main}, single draws",
+                "time in spikes",
+                "starts of spikes",
+            ],
             rows,
         ),
         Table(
@@ -188,27 +202,28 @@ def compare(settings: Settings, study: Study, cell: Cell, paper: dict[str, float
     ]
     remarks = [
         on_steps(study, t.estimate),
-        *(on_designs(study, arms[e, "targeted"], arms[e, "uniform"], paper) for e in epsilons),
+        *(on_designs(study, arms[step, "targeted"], arms[step, "uniform"], paper) for step in moves),
         on_averages(study, list(arms.values())),
         on_climb(study, t, top),
         on_errors(study, noise),
     ]
     curves = {
-        f"{arm.design}, {arm.epsilon:.2g}": [curve(logs) for logs in arm.near.logs[study.main]] for arm in arms.values()
+        f"{arm.design}, {arm.step.label}": [curve(logs) for logs in arm.near.logs[study.main]] for arm in arms.values()
     }
     numbers = {"header": tables[0].header, "rows": rows, "errors": noise, "curves": curves}
-    return Comparison(study, t.model, arms, epsilons, steps, tables, remarks, numbers)
+    as_printed = tuple(step for step in moves if step.multiple == 1)
+    return Comparison(study, t.model, arms, as_printed, steps, tables, remarks, numbers)
 
 
 def references(study: Study, t: Training, top: Climb, rng: np.random.Generator) -> list[list[Any]]:
     """Return rows for the series itself, the clustering estimate, and the end of EM from there."""
     size = len(study.train)
-    original = ["", "original series", "", *["", ""] * len(study.measures), ""]
+    original = ["", "", "original series", "", *["", ""] * len(study.measures), ""]
     rows: list[list[Any]] = [[*original, *habits(study, [study.train.read(0, size)[:, 0]])]]
     for name, point in (("clustering", t.estimate), (f"{len(top.trace)} EM steps from it", top.parameters)):
         logs, series = study.at(t.model, point), simulate(rng, t.model, point, size)[0]
         cells = [cell for value in logs.values() for cell in (value, "")]
-        rows.append(["", name, "", *cells, logs[study.main], *habits(study, [series])])
+        rows.append(["", "", name, "", *cells, logs[study.main], *habits(study, [series])])
     return rows
 
 
@@ -217,7 +232,7 @@ def arm_row(study: Study, model: Model, arm: Arm, paper: dict[str, float], rng: 
     there = f"{paper[arm.design]:.2f}" if arm.design in paper else ""
     series = predicted(rng, model, arm.near.draws[0], len(study.train))
     alone = spread(arm.near.alone(study.main))
-    return [f"{arm.epsilon:.2g}", NAMES[arm.design], there, *cells, alone, *habits(study, series)]
+    return [f"{arm.step.epsilon:.2g}", arm.step.rule, NAMES[arm.design], there, *cells, alone, *habits(study, series)]
 
 
 def predicted(rng: np.random.Generator, model: Model, draws: Array, size: int) -> list[Array]:
@@ -247,36 +262,40 @@ def curve(logs: Array) -> tuple[Array, Array]:
     return at / KEPT, np.array([held_out(logs[z // 2 : z]) for z in at])
 
 
-def draw_curves(axis: Any, c: Comparison, epsilon: float) -> None:
+def draw_curves(axis: Any, c: Comparison, step: Step) -> None:
     """Plot held-out density against iteration for every chain from the clustering."""
     for design in BOTH:
-        for i, logs in enumerate(c.arms[epsilon, design].near.logs[c.study.main]):
+        for i, logs in enumerate(c.arms[step, design].near.logs[c.study.main]):
             at, values = curve(logs)
             axis.plot(at * c.steps, values, color=COLOUR[design], lw=1.1, label=NAMES[design] if i == 0 else None)
     axis.set(xlabel="iteration", ylabel="log predictive density")
-    axis.set_title(f"held-out spikes, from the clustering, epsilon {epsilon:.2g}", fontsize=10)
+    axis.set_title(f"held-out spikes, from the clustering, epsilon {step.epsilon:.2g}", fontsize=10)
     axis.legend(fontsize=8)
 
 
 # ---------------------------------------------------------------- remarks, from the numbers of the run
 def on_steps(study: Study, estimate: Parameters) -> str:
-    given, steady = both_steps(study, estimate)
-    slope = given * steepness(study, estimate)
+    given, steady = both_epsilons(study, estimate)
+    slopes = [Step(given, m).size / 2 * steepness(study, estimate) for m in MULTIPLES]
     verdict = (
         "above 2, as long as the variance is s^2, even an exact gradient moves the mean further away at each "
-        "iteration, so this step does not suit these data"
-        if slope > 2
+        "iteration, so this epsilon does not suit these data"
+        if min(slopes) > 2
         else "below 2, an exact gradient brings the mean back"
+        if max(slopes) < 2
+        else "below 2, an exact gradient brings the mean back; above, it moves the mean further away at each iteration"
     )
     return (
-        "The paper gives neither step size nor start for its real data. With the step of section 4, here epsilon = "
-        f"{given:.2g}, epsilon n / s^2 of the steepest mean is {slope:.2g} at the estimate of the clustering: "
-        f"{verdict}. The second step, {steady:.2g}, makes it {STEADY}, as in section 4.1."
+        "The paper gives neither step size nor start for its real data. A step h moves the mean of a state with n "
+        "observations by (h / 2) n / s^2 times its distance from them. With the epsilon of section 4, here "
+        f"{given:.2g}, that factor is {slopes[0]:.3g} for the steepest mean at the estimate of the clustering with "
+        f"Algorithm 1 as printed, and {slopes[1]:.3g} with the reference code: {verdict}. The second epsilon, "
+        f"{steady:.2g}, makes epsilon n / s^2 equal to {STEADY}, as in section 4.1."
     )
 
 
 def on_designs(study: Study, targeted: Arm, uniform: Arm, paper: dict[str, float]) -> str:
-    head = f"With epsilon = {uniform.epsilon:.2g} and from the clustering,"
+    head = f"With {uniform.step.label} and from the clustering,"
     ours, others = (finite_values(arm.near.settled(study.main)) for arm in (targeted, uniform))
     if not ours or not others:
         lost = [NAMES[arm.design] for arm, left in ((targeted, ours), (uniform, others)) if not left]
@@ -298,8 +317,8 @@ def on_averages(study: Study, arms: list[Arm]) -> str:
     best, arm = max(scored, key=lambda pair: pair[0])
     alone = float(np.nanmedian(arm.near.alone(study.main)))
     text = (
-        f"The largest {study.main} from the clustering, {best:.2f}, is that of {NAMES[arm.design]} with epsilon = "
-        f"{arm.epsilon:.2g}; under its single draws it is {alone:.2f}."
+        f"The largest {study.main} from the clustering, {best:.2f}, is that of {NAMES[arm.design]} with "
+        f"{arm.step.label}; under its single draws it is {alone:.2f}."
     )
     if best - alone > 1:
         text += (

@@ -9,15 +9,20 @@ from rarehmm.data.series import Series
 from rarehmm.data.transforms import baseline
 from rarehmm.paper import Outcome, Settings
 from rarehmm.paper.common import BUFFER, COLOUR, EPSILON, HALF_WIDTH, NAMES, WINDOWS, figure
-from rarehmm.paper.goes import crossings, load_g16, paper_knots
+from rarehmm.paper.goes import G16_FILE, G16_FOLDER, crossings, load_g16, paper_knots
 from rarehmm.paper.real import KEPT, SHOWN, Comparison, Study, compare, draw_curves, predicted
 from rarehmm.posterior.prediction import sequence_densities
 
 TITLE = "Section 5.1: solar flares"
-MINUTES = 1
-DATA = "goes_g16_2022"
-FILE = "g16_xrs_1m_20220101_20220814.npz"
+MINUTES = 2
+DATA, FILE = G16_FOLDER, G16_FILE
 TRAIN, THRESHOLD, FOLLOWING = 250_000, 1.0, 10
+STAND_IN = (
+    "**These are not the paper's data.** GOES-16 from 1 January to 14 August 2022 stands in for GOES-13 and GOES-15 "
+    "from September 2017 to April 2018: the same kind of instrument on another satellite, in a more active phase of "
+    "the solar cycle. Densities under *paper* are those of its appendix B, for its data, and need not agree with ours; "
+    "what can be compared is the difference between designs."
+)
 PAPER = {  # appendix B: (L, B, S)
     (2, 5, 2): {"uniform": -9.94, "targeted": -9.21}, (2, 5, 5): {"uniform": -9.89, "targeted": -9.15},
     (2, 5, 10): {"uniform": -9.91, "targeted": -9.18}, (2, 10, 2): {"uniform": -9.86, "targeted": -9.21},
@@ -30,18 +35,15 @@ PAPER = {  # appendix B: (L, B, S)
 
 def reproduce(settings: Settings) -> Outcome:
     logs, smooth = flux_and_baseline(settings)
-    y = logs - smooth
     cell = (HALF_WIDTH, BUFFER, WINDOWS)
     c = compare(settings, study(settings), cell, PAPER[cell])
     remarks = [
-        f"The data are from GOES-16, January to August 2022: {len(y):,} minutes, the first {TRAIN:,} for training. The "
-        "paper's are from GOES-13 and GOES-15, September 2017 to April 2018: 347,875 minutes, 300,000 for training. "
-        "Its densities are those of its appendix B. Held out are the ten observations after each of the "
-        f"{len(c.study.held)} flare onsets in the rest. Predicted series in the figure are from chains that start at "
-        f"the clustering, with epsilon = {c.epsilons[1]:.2g}.",
+        f"Of {len(logs):,} good minutes the first {TRAIN:,} are for training (the paper: 300,000 of 347,875). Held out "
+        f"are the ten observations after each of the {len(c.study.held)} flare onsets in the rest. Predicted series in "
+        f"the figure are from chains that start at the clustering, with {c.as_printed[1].label}.",
         *c.remarks,
     ]
-    return Outcome(c.tables, remarks, draw(c, logs, smooth), c.numbers)
+    return Outcome(c.tables, remarks, draw(c, logs, smooth), c.numbers, STAND_IN)
 
 
 def flux_and_baseline(settings: Settings) -> tuple[Array, Array]:
@@ -64,7 +66,7 @@ def study(settings: Settings) -> Study:
 
 def draw(c: Comparison, logs: Array, smooth: Array) -> Any:
     made, axes = figure(2, 5, width=5.5, height=2.1)
-    y, steady = logs - smooth, c.epsilons[1]
+    y, steady = logs - smooth, c.as_printed[1]
     axes[0].plot(logs, color="0.6", lw=0.3)
     axes[0].plot(smooth, color="black", lw=0.8)
     axes[0].set_title("log flux and its baseline", fontsize=10)
@@ -76,7 +78,7 @@ def draw(c: Comparison, logs: Array, smooth: Array) -> Any:
         series = predicted(np.random.default_rng(4), c.model, c.arms[steady, design].near.draws[0], len(y))
         for axis, z, simulated in zip(axes[2 + column : 8 : 2], SHOWN, series, strict=False):
             axis.plot(simulated, color=COLOUR[design], lw=0.3)
-            name = f"predicted: {NAMES[design]}, draw {z * c.steps // KEPT:,}, epsilon {steady:.2g}"
+            name = f"predicted: {NAMES[design]}, draw {z * c.steps // KEPT:,}, epsilon {steady.epsilon:.2g}"
             axis.set_title(name, fontsize=10)
     for axis in axes[1:8]:
         axis.set(ylim=(-3, 6), ylabel="residual")
@@ -85,6 +87,6 @@ def draw(c: Comparison, logs: Array, smooth: Array) -> Any:
         axis.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}")
     for axis in axes[6:8]:
         axis.set_xlabel("minutes, in thousands")
-    for axis, epsilon in zip(axes[8:], c.epsilons, strict=True):
-        draw_curves(axis, c, epsilon)
+    for axis, step in zip(axes[8:], c.as_printed, strict=True):
+        draw_curves(axis, c, step)
     return made

@@ -1,4 +1,6 @@
-"""Command-line interface: demo, fit, resume, events, forecast, report, simulate, watch, reproduce, warm-up, cache."""
+"""Command-line interface: demo, fit, resume, events, forecast, report, simulate, watch, reproduce, convert, warm-up,
+cache.
+"""
 
 from rarehmm.app.cli import kernels, reproducing, running, watching
 from rarehmm.app.cli.app import app, main

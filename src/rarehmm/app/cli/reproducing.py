@@ -1,4 +1,7 @@
-"""``rarehmm reproduce``: regenerate the tables and figures of the paper."""
+"""``rarehmm reproduce``: regenerate the tables and figures of the paper.
+
+``rarehmm convert`` prepares the public data sets that two of its sections need.
+"""
 
 import difflib
 import time
@@ -43,7 +46,10 @@ def reproduce(
             raise typer.BadParameter(f"there is no experiment {name!r}.{hint}")
     needed = sorted({known[name].DATA for name in selected if known[name].DATA})
     if missing := [folder for folder in needed if not (data / folder).is_dir()]:
-        message = f"no folder {', '.join(missing)} in {data}; set the data folder with --data or RAREHMM_DATA"
+        message = (
+            f"no folder {', '.join(missing)} in {data}; set the data folder with --data or RAREHMM_DATA, or prepare it "
+            "from public files with rarehmm convert"
+        )
         if not run_all:
             raise typer.BadParameter(message)
         console.print(f"[bold yellow]skipped[/]: {message}")
@@ -66,3 +72,21 @@ def _reproduce_one(name: str, module: ModuleType, quick: bool, out: Path, data: 
         except (OSError, ImportError) as error:
             raise typer.BadParameter(f"{name}: {error}") from error
     print_step(f"{module.TITLE}: {paths[0]}", started)
+
+
+@app.command()
+def convert(
+    name: Annotated[str, typer.Argument(help="Data set: goes or dreams.")],
+    source: Annotated[Path, typer.Argument(help="Folder with the downloaded files, in subfolders or not.")],
+    data: Annotated[
+        Path, typer.Option(envvar="RAREHMM_DATA", help="Data folder that `rarehmm reproduce` reads.")
+    ] = Path("data"),
+) -> None:
+    """Convert public files, GOES-16 of NOAA or the DREAMS spindle database, to what `rarehmm reproduce` reads."""
+    from rarehmm.paper.public_files import CONVERTERS
+
+    if name not in CONVERTERS:
+        raise typer.BadParameter(f"there is no data set {name!r}. Choose from: {', '.join(CONVERTERS)}.")
+    started = time.perf_counter()
+    for path in CONVERTERS[name](source, data):
+        started = print_step(str(path), started)
