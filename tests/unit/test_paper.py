@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import pathlib
 import re
 import subprocess
 import sys
@@ -505,6 +506,40 @@ def test_a_divergence_is_part_of_what_a_chain_finds(study):
     assert np.isnan(draws[0, -1]).all()
     assert len(common.kept(draws[0])) < 30
     assert real.predicted(np.random.default_rng(0), model, np.full((real.KEPT, model.size), NAN), 10) == []
+
+
+# ---------------------------------------------------------------- the pages in docs
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+PAGES = sorted(path for path in (DOCS / "reproduction").glob("*.md") if path.name != "index.md")
+
+
+def cells(line):
+    return [cell.strip() for cell in line.strip("|\n").split("|")]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_a_page_in_docs_was_written_by_a_commit(path):
+    page = path.read_text(encoding="utf-8")
+    made = rf"Written by `rarehmm reproduce {path.stem}` \(commit [0-9a-f]{{7,}}\) on \d{{4}}-\d\d-\d\d; do not edit\."
+    assert re.fullmatch(made, page.splitlines()[2])  # without a plus sign: with the files of that commit
+    assert "A quick run" not in page
+    assert path.with_suffix(".png").is_file()
+
+
+def test_the_explanation_has_the_counts_of_the_pages():
+    """How many of 8 chains find the states: section, windows per component and step, then the designs."""
+    lines = (DOCS / "explanation" / "paper.md").read_text(encoding="utf-8").splitlines()
+    first = lines.index("| section | windows per component, step | TASS, eta 0.1 | TASS, eta 1e-6 | uniform |") + 2
+    told = [[int(count) for count in cells(line)[2:]] for line in lines[first : first + 12]]
+    found = []
+    for name in ("single", "two-rare", "no-rare"):
+        for table in (DOCS / "reproduction" / f"{name}.md").read_text(encoding="utf-8").split("**S = ")[1:]:
+            rows = [cells(line) for line in table.splitlines() if line.startswith(("| Algorithm", "| reference"))]
+            for some in (rows[:5], rows[5:]):
+                last = {row[1]: row[4] if row[4] != "not run" else row[3] for row in some}
+                designs = ("TASS, counts", "TASS, counts, eta 1e-6", "uniform")
+                found.append([int(last[design].split(" of 8")[0]) for design in designs])
+    assert told == found
 
 
 # ---------------------------------------------------------------- files
