@@ -7,7 +7,7 @@ from small_models import FAMILIES, Pair, every_estimate, model_of, parameters_of
 import rarehmm as rh
 from rarehmm.designs.uniform import uniform
 from rarehmm.engine.contracts.design import Design
-from rarehmm.exact import blocks
+from rarehmm.exact import batched, block_pass, blocks
 from rarehmm.exact.block_sample import BlockSample
 from rarehmm.exact.blocks import split
 from rarehmm.exact.passes import expectations, log_posterior
@@ -239,6 +239,24 @@ def test_forbidden_transitions_that_ask_for_logarithms_are_refused(gap):
     else:
         with pytest.raises(ValueError, match="memory_limit"):
             full_pass(model, model.pack(truth), series)
+
+
+def test_points_that_blocks_cannot_represent_have_no_density(monkeypatch):
+    """Transitions that underflow: chains that explore through a sample of blocks must not fail there."""
+    model, series, theta = setting(rh.Gaussian())
+    whole = cut(series, full_pass(model, theta, series), 250)
+    sample = sample_blocks(np.random.default_rng(0), model, theta, series, whole, 1000)
+
+    def refuse(*_, **__):
+        raise block_pass.LogSpaceNeededError("transitions underflow")
+
+    monkeypatch.setattr(batched, "log_posterior", refuse)
+    values, slopes = batched.BatchedLogPosterior(model, sample).values_and_slopes(theta[None])
+    assert values[0] == -np.inf
+    np.testing.assert_array_equal(slopes, 0.0)
+    monkeypatch.setattr(batched, "MESSAGE_BYTES", 0)
+    with pytest.raises(block_pass.LogSpaceNeededError):
+        batched.BatchedLogPosterior(model, series).values_and_slopes(theta[None])
 
 
 @pytest.mark.jit

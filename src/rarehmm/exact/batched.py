@@ -7,6 +7,7 @@ them: on a short series this is tens of times faster than one pass per point.
 import os
 import threading
 from concurrent.futures import wait
+from contextlib import nullcontext, suppress
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from rarehmm.engine.dispatch import explained
 from rarehmm.engine.kernels.batched import Batch, advance, batch, gradients
 from rarehmm.engine.kernels.messages import Point
 from rarehmm.engine.lanes import LANES
-from rarehmm.exact.block_pass import CAREFUL, Pass
+from rarehmm.exact.block_pass import CAREFUL, LogSpaceNeededError, Pass
 from rarehmm.exact.block_sample import Observations, objective_of, rows_in
 from rarehmm.exact.densities import constant_total, row_ranges, sequence_starts
 from rarehmm.exact.passes import log_posterior, log_posterior_value
@@ -42,7 +43,7 @@ class BatchedLogPosterior:
         self.workspaces: dict[tuple[int, int], tuple[Point, Batch]] = {}  # by thread and number of steps
 
     def values(self, theta: Array) -> Array:
-        """Log posteriors (n,); minus infinity for points out of bounds."""
+        """Log posteriors (n,); minus infinity for points out of bounds, or where blocks cannot represent the series."""
         return self._values(theta, None)
 
     def values_and_slopes(self, theta: Array) -> tuple[Array, Array]:
@@ -65,10 +66,11 @@ class BatchedLogPosterior:
                 slopes[together] = found
             alone[together] = ~np.isfinite(out[together])
         for i in np.nonzero(alone)[0]:
-            if slopes is None:
-                out[i] = log_posterior_value(self.model, theta[i], self.series, threads=self.threads)
-            else:
-                out[i], slopes[i] = log_posterior(self.model, theta[i], self.series, threads=self.threads)
+            with nullcontext() if self.is_exact else suppress(LogSpaceNeededError):  # else -inf
+                if slopes is None:
+                    out[i] = log_posterior_value(self.model, theta[i], self.series, threads=self.threads)
+                else:
+                    out[i], slopes[i] = log_posterior(self.model, theta[i], self.series, threads=self.threads)
         return out
 
     def _careful(self, theta: Array, inside: BoolArray) -> BoolArray:

@@ -99,6 +99,10 @@ def workspace(n: int, D: int, K: int) -> Group:
     return kept
 
 
+class LogSpaceNeededError(ValueError):
+    """Parameters at which a series must be processed in log space, which a sample of its blocks cannot be."""
+
+
 class Pass:
     """One pass over a series at one set of parameters: plan blocks, find a halo that is long enough, repair the seams.
 
@@ -188,7 +192,7 @@ class Pass:
     def in_log_space(self) -> Expectations:
         """Compute everything in log space, step by step: much slower, but correct for any transition matrix."""
         if not self.objective.is_exact or self.each is not None:
-            raise ValueError(
+            raise LogSpaceNeededError(
                 "with these forbidden transitions hardly any path fits the series, so it must be processed in log "
                 "space and in memory. Raise memory_limit, or use small probabilities, such as 1e-10, instead of zeros."
             )
