@@ -493,6 +493,19 @@ def test_modes_without_evidence_are_left_out(two, monkeypatch):
         infer(np.random.default_rng(0), model, series, wanted=50)
 
 
+def test_modes_that_a_sample_of_blocks_cannot_show_are_not_called_covered(two, mode, monkeypatch):
+    """Blocks represent a series near one mode: where ``series`` is not the whole, others are not sampled."""
+    monkeypatch.setattr(methods, "hmc", laplace_draws)
+    several = mode._replace(others=[rh.climb(two[0], two[1], two[2], steps=2)])
+    job = Job(np.random.default_rng(0), several, two[1], 50.0)
+    assert job.series is not job.whole
+    found = inference.by_weights(job, *inference.modes_that_matter(job), [])
+    assert found.shares is None
+    check = inference.check_modes(found)
+    assert (check.passed, check.value) == (False, 1.0)
+    assert check.message.endswith("not sampled")
+
+
 def test_second_modes_that_are_not_sampled_are_said(two, monkeypatch):
     model, series, start = two
     with_another_mode(monkeypatch, model, series, start, start)

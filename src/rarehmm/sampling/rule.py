@@ -393,7 +393,8 @@ def by_weights(job: Job, modes: list[Mode], neglected: float, why: list[str], fo
         return Inference(mode, draws, "hmc", why, checks, effective=size)
     job.on_progress("importance sampling", 0, 0)
     weighted = adaptive_importance(rng, Roots(mode, job.series, job.threads), wanted, explored=explored)
-    checks, shares = check_weights(weighted, wanted), (1 - neglected) * mode_shares(mode, modes, weighted)
+    checks = check_weights(weighted, wanted)
+    shares = (1 - neglected) * mode_shares(mode, modes, weighted) if job.series is job.whole else None
     if forced or weighted.interrupted or all(c.passed for c in checks):
         return of_weights(job, weighted, [*why, "importance sampling from what chains explore"], checks, shares)
     why.append("importance sampling fails its checks: Hamiltonian Monte Carlo on all data")
@@ -402,9 +403,9 @@ def by_weights(job: Job, modes: list[Mode], neglected: float, why: list[str], fo
     return Inference(mode, draws, "hmc", why, checks, effective=size)
 
 
-def of_weights(job: Job, weighted: Weighted, why: list[str], checks: list[Check], shares: Array) -> Inference:
+def of_weights(job: Job, weighted: Weighted, why: list[str], checks: list[Check], shares: Array | None) -> Inference:
     """Equally weighted draws, twice as many as there are effective ones, and the weights kept."""
-    if len(shares) > 1:
+    if shares is not None and len(shares) > 1:
         listed = ", ".join(f"{share:.2g}" for share in shares)
         warnings.warn(f"{len(shares)} modes of the posterior, with shares {listed}.", RuntimeWarning, stacklevel=3)
     draws = weighted.resample(job.rng, max(100, round(2 * weighted.effective)))
