@@ -410,6 +410,30 @@ def test_importance_sampling_that_fails_is_not_believed(two, monkeypatch):
     assert found.why[-1] == "importance sampling fails its checks: Hamiltonian Monte Carlo on all data"
 
 
+@pytest.mark.filterwarnings("ignore:Do not trust")
+@pytest.mark.parametrize("kept", [methods.SECOND_STEPS, 7])
+def test_weights_that_fail_are_explored_again_before_chains_take_their_place(two, monkeypatch, kept):
+    """From points drawn by weight; Ctrl-C meanwhile returns the weights as they are."""
+    begun, verdicts = [], iter([[BAD], [BAD._replace(passed=True)]])
+
+    def watched(rng, mode, series, steps, *, starts=None, **more):
+        begun.append(starts)
+        return laplace_draws(rng, mode, series, steps, **more)[:, : steps if starts is None else kept]
+
+    monkeypatch.setattr(inference, "check_weights", lambda *_: next(verdicts))
+    monkeypatch.setattr(methods, "hmc", watched)
+    model, series, start = two
+    found = infer(np.random.default_rng(1), model, series, start=start, wanted=200)
+    assert [None if starts is None else starts.shape for starts in begun] == [
+        None,
+        (methods.SECOND_STARTS, model.size),
+    ]
+    assert found.method == "importance"
+    complete = kept == methods.SECOND_STEPS
+    assert ("the posterior was explored again from points of large weight" in found.why) == complete
+    assert found.checks[1].passed == complete  # after the efficiency of the Laplace approximation
+
+
 @pytest.mark.filterwarnings("ignore:Do not trust", "ignore:interrupted")
 def test_what_was_explored_before_an_interrupt_is_returned(two, mode, monkeypatch):
     monkeypatch.setattr(methods, "hmc", lambda *given, **more: laplace_draws(*given, **more)[:, :7])
@@ -557,6 +581,11 @@ def test_hamiltonian_monte_carlo_has_the_moments_of_the_posterior():
     rate, wanted = np.exp(draws.ravel()), (2 + y.sum()) / (0.1 + len(y))
     assert rate.mean() == pytest.approx(wanted, abs=0.15)
     assert rate.std() == pytest.approx(np.sqrt(2 + y.sum()) / (0.1 + len(y)), rel=0.15)
+    starts = np.log(np.random.default_rng(1).gamma(2 + y.sum(), 1 / (0.1 + len(y)), (400, 1)))
+    told = hmc_module.hmc(np.random.default_rng(0), mode, series, 3, warm_up=1, starts=starts)
+    assert told.shape == (400, 3, 1)
+    moved = np.exp(told[:, -1, 0])  # 400 independent draws: those that begin with the posterior stay with it
+    assert abs(moved.mean() - wanted) < 4 * rate.std() / 20
     one = hmc_module.metropolis_langevin(np.random.default_rng(0), mode, series, 50, chains=3)
     assert one.shape == (3, 50, 1)
     assert np.exp(one).mean() == pytest.approx(wanted, abs=0.6)

@@ -27,7 +27,10 @@ def arviz() -> Any:
     """
     with warnings.catch_warnings():  # 0.23 warns about its next major version
         warnings.simplefilter("ignore", FutureWarning)
-        return importlib.import_module("arviz")
+        try:
+            return importlib.import_module("arviz")
+        except FileNotFoundError:  # another process, importing it for the first time today, moved its stamp file
+            return importlib.import_module("arviz")
 
 
 def is_new() -> bool:

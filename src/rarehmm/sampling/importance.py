@@ -182,7 +182,7 @@ class Weighted(NamedTuple):
     @property
     def weights(self) -> Array:
         """Weights (n,), normalised to sum to one."""
-        return np.asarray(np.exp(self.log_weights - logsumexp(self.log_weights)))
+        return normalised(self.log_weights)
 
     @property
     def effective(self) -> float:
@@ -193,6 +193,10 @@ class Weighted(NamedTuple):
     def evidence(self) -> float:
         """Log marginal likelihood: the log of the integral of the unnormalised posterior."""
         return float(logsumexp(self.log_weights) - np.log(self.n_drawn))
+
+    def starts(self, rng: np.random.Generator, size: int) -> Array:
+        """Draw points (size, d) with weights cut at n^(-1/2), so that no few of them are drawn again and again."""
+        return self.theta[rng.choice(len(self.theta), size, p=normalised(cut(self.log_weights)))]
 
     def resample(self, rng: np.random.Generator, size: int) -> Array:
         """Equally weighted draws (size, d), by systematic resampling."""
@@ -338,13 +342,21 @@ def representative(rng: np.random.Generator, points: Array, log_weights: Array) 
     n, d = points.shape
     if n == 0:
         return points
-    logs = np.minimum(log_weights - logsumexp(log_weights), -0.5 * np.log(n))
-    power = 1.0
+    logs, power = cut(log_weights), 1.0
     while effective(power * logs) < 8 * d and power > 0.02:
         power *= 0.8
-    weights = np.exp(power * logs - logsumexp(power * logs))
     count = int(np.clip(effective(power * logs), 1, MOST_FITTED))
-    return points[rng.choice(n, count, p=weights)]
+    return points[rng.choice(n, count, p=normalised(power * logs))]
+
+
+def cut(log_weights: Array) -> Array:
+    """Log weights (n,), normalised, none above that of n^(-1/2)."""
+    return np.asarray(np.minimum(log_weights - logsumexp(log_weights), -0.5 * np.log(len(log_weights))))
+
+
+def normalised(log_weights: Array) -> Array:
+    """Weights (n,) that sum to one."""
+    return np.asarray(np.exp(log_weights - logsumexp(log_weights)))
 
 
 def fitted(rng: np.random.Generator, points: Array) -> Proposal:

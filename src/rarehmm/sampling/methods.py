@@ -53,6 +53,7 @@ MEMORY = 4 << 20  # bytes of windows gathered together: they stay in the cache
 FAR = 32 << 20  # the same where the series is not in memory: each refill reads all of it
 EXPLORED = 100_000  # observations; a longer series is explored through a sample of half as many
 EXPLORING_STEPS = 60  # draws of each chain that explores, after as many that are left out
+SECOND_STARTS, SECOND_STEPS = 4 * LANES, 20  # chains that explore again, and draws of each, after as many left out
 
 MakeDesign = Callable[[WindowInformation], Design]
 
@@ -204,19 +205,40 @@ def explore(job: Job, modes: list[Mode]) -> tuple[Array, bool]:
     They show how far the posterior reaches, not how it is distributed.  A long series is represented by a sample of
     its blocks.  Also whether there was time for all of them: not after Ctrl-C.
     """
-    rng, series, steps = job.rng, job.whole or rows_in(job.series), EXPLORING_STEPS
+    steps = EXPLORING_STEPS
     found: list[Array] = []
     for m in modes:
-        data = series if len(series) <= EXPLORED else anchored_sample(rng, m, series, EXPLORED // 2, job.threads)
 
         def report(step: int, done: int = 2 * steps * len(found)) -> None:
             job.on_progress("exploring the posterior", done + step, 2 * steps * len(modes))
 
-        draws = hmc(rng, m, data, steps, warm_up=steps, threads=job.threads, on_progress=report)
+        data = explored_data(job, m)
+        draws = hmc(job.rng, m, data, steps, warm_up=steps, threads=job.threads, on_progress=report)
         found.append(convert_coordinates(job.mode.model, m.model, draws.reshape(-1, draws.shape[-1])))
         if draws.shape[1] < steps:
             break
     return relabel_states(job.mode, np.concatenate(found)), draws.shape[1] == steps
+
+
+def explore_again(job: Job, starts: Array) -> tuple[Array, bool]:
+    """Draws (n, d) of short chains of Hamiltonian Monte Carlo from each point of ``starts`` (m, d), labelled as at the
+    mode.  Also whether there was time for all of them: not after Ctrl-C."""
+    rng, mode, threads, steps = job.rng, job.mode, job.threads, SECOND_STEPS
+
+    def report(step: int) -> None:
+        job.on_progress("exploring the posterior again", step, 2 * steps)
+
+    data = explored_data(job, mode)
+    draws = hmc(rng, mode, data, steps, warm_up=steps, starts=starts, threads=threads, on_progress=report)
+    return relabel_states(mode, draws.reshape(-1, draws.shape[-1])), draws.shape[1] == steps
+
+
+def explored_data(job: Job, mode: Mode) -> Observations:
+    """The series, or a sample of its blocks around a mode if it is long."""
+    series = job.whole or rows_in(job.series)
+    if len(series) <= EXPLORED:
+        return series
+    return anchored_sample(job.rng, mode, series, EXPLORED // 2, job.threads)
 
 
 # ---------------------------------------------------------------- windows

@@ -6,7 +6,8 @@
 2. Else importance sampling from adaptive mixtures, in cube-root coordinates.  The first mixture is fitted to draws of
    short chains of Hamiltonian Monte Carlo from every mode that matters: posteriors from few rare observations have long
    arms, which no curvature at the mode shows, and no importance weight shows what no proposal has visited.
-3. If its checks fail, Hamiltonian Monte Carlo on all data, with a warning.
+   If its checks fail, chains explore once more, from points drawn by weight.
+3. If its checks still fail, Hamiltonian Monte Carlo on all data, with a warning.
 
 ``METHODS`` are the names of methods: these, and the samplers of the folder ``samplers`` by the names of their files.
 One name could mean two things: the method "sgld" is the paper's sampler with uniform windows.  SGLD as an integrator of
@@ -54,6 +55,7 @@ from rarehmm.sampling.importance import (
 )
 from rarehmm.sampling.methods import (
     BUFFERS,
+    SECOND_STARTS,
     Job,
     MakeDesign,
     Sampled,
@@ -66,6 +68,7 @@ from rarehmm.sampling.methods import (
     chain_pool,
     convert_coordinates,
     explore,
+    explore_again,
     mixed_draws,
     relabel_like_mode,
     shortest_buffer,
@@ -392,14 +395,24 @@ def by_weights(job: Job, modes: list[Mode], neglected: float, why: list[str], fo
         draws, checks, size = mixed_draws(job, explored[None], mixing(explored[None]))
         return Inference(mode, draws, "hmc", why, checks, effective=size)
     job.on_progress("importance sampling", 0, 0)
-    weighted = adaptive_importance(rng, Roots(mode, job.series, job.threads), wanted, explored=explored)
+    roots = Roots(mode, job.series, job.threads)
+    weighted = adaptive_importance(rng, roots, wanted, explored=explored)
     checks = check_weights(weighted, wanted)
+    interrupted = weighted.interrupted
+    if not (forced or interrupted or all(c.passed for c in checks)) and len(weighted.theta) > 0:
+        explored, complete = explore_again(job, weighted.starts(rng, SECOND_STARTS))
+        interrupted = not complete
+        if complete:
+            why.append("the posterior was explored again from points of large weight")
+            job.on_progress("importance sampling", 0, 0)
+            weighted = adaptive_importance(rng, roots, wanted, explored=explored)
+            checks, interrupted = check_weights(weighted, wanted), weighted.interrupted
     shares = (1 - neglected) * mode_shares(mode, modes, weighted) if job.series is job.whole else None
-    if forced or weighted.interrupted or all(c.passed for c in checks):
+    if forced or interrupted or all(c.passed for c in checks):
         return of_weights(job, weighted, [*why, "importance sampling from what chains explore"], checks, shares)
     why.append("importance sampling fails its checks: Hamiltonian Monte Carlo on all data")
     warnings.warn("the posterior is poorly identified: " + verdict(checks), RuntimeWarning, stacklevel=3)
-    draws, checks, size = by_hmc(job, work=affordable_work(job))
+    draws, checks, size = by_hmc(job, work=affordable_work(job) / 2)  # exploring took the other half
     return Inference(mode, draws, "hmc", why, checks, effective=size)
 
 
