@@ -17,10 +17,9 @@ import time
 import traceback
 import warnings
 from concurrent.futures import ProcessPoolExecutor
-from datetime import date
 
 import numpy as np
-from machine import commit, cpu
+from machine import made_by
 
 import rarehmm as rh
 from rarehmm.sampling.rule import infer
@@ -114,7 +113,7 @@ def coverage(ranks):
     return ((ranks > 0.05) & (ranks < 0.95)).mean(0)
 
 
-def report(found, further):
+def report(made, found, further):
     fine = [r for r in found if "error" not in r]
     good = [r for r in fine if r["good"]]
     kind = [r for r in good if r["of the kind"] >= ENOUGH]
@@ -125,7 +124,7 @@ def report(found, further):
     lines = [
         "# Few rare observations in a long series",
         "",
-        f"Written by `make few-rare` on {date.today()}, commit {commit()}, {cpu()}; do not edit.",
+        made,
         f"{len(found)} data sets of two or three Gaussian states with 6 to 40 rare observations, 3 to 6 standard",
         "deviations away, T = 20,000 to 200,000, one tenth at 500,000; true parameters from the priors of the fit,",
         "restricted to this kind ([how](../few_rare.py)). Coverage of central 90 %",
@@ -164,6 +163,7 @@ def main():
     ask.add_argument("--first", type=int, default=10_000, help="first seed; those below were looked at before")
     use = ask.parse_args()
     RESULTS.mkdir(exist_ok=True)
+    made = made_by("few-rare")
     with ProcessPoolExecutor(2) as workers:
         found, further = [], []
         for r in workers.map(one, range(use.first, use.first + use.sets)):
@@ -173,10 +173,10 @@ def main():
         for r in workers.map(one, later, [20_000] * len(later)):
             further.append(r)
             print(json.dumps(r, default=float), flush=True)
-    kept = {"sets": found, "further": further}
+    kept = {"made": made, "sets": found, "further": further}
     (RESULTS / "few_rare.json").write_text(json.dumps(kept, indent=1, default=float) + "\n")
-    (RESULTS / "few_rare.md").write_text(report(found, further))
-    print(report(found, further))
+    (RESULTS / "few_rare.md").write_text(report(made, found, further))
+    print(report(made, found, further))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import pathlib
 import platform
 import re
 import subprocess
+from datetime import date
 
 
 def cpu():
@@ -20,8 +21,16 @@ def peak_memory():
 
 
 def commit():
-    """The commit that is checked out, with a plus sign if files differ from it."""
-    show = ["git", "describe", "--always", "--exclude=*", "--dirty=+"]
-    return subprocess.run(
-        show, cwd=pathlib.Path(__file__).parent, check=True, capture_output=True, text=True
-    ).stdout.strip()
+    """The commit that is checked out, with a plus sign if files other than results differ from it."""
+    differ = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results")
+    return git("rev-parse", "--short", "HEAD") + ("+" if differ else "")
+
+
+def git(*words):
+    top = pathlib.Path(__file__).parents[1]
+    return subprocess.run(["git", *words], cwd=top, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def made_by(target):
+    """Who wrote a table: the make target, the day, the commit and the processor."""
+    return f"Written by `make {target}` on {date.today()}, commit {commit()}, {cpu()}; do not edit."

@@ -1,9 +1,9 @@
 """Simulation-based calibration of the default rule (Talts et al. 2018): are intervals right on average over the prior?
 
 Parameters from fixed proper priors, a series from the parameters, the posterior by the default rule with the same
-priors: the rank of each true value among the draws is then uniform.  Rare states come from the Dirichlet law, nothing
-is selected after drawing.  States are ordered by their means in the truth and in every draw alike.  Fits that say that
-they are not to be trusted are counted, not ranked.  Writes results/simulation_based.*.
+priors: the rank of each true value among the draws is then uniform.  Rare states come from the Dirichlet distribution,
+nothing is selected after drawing.  States are ordered by their means in the truth and in every draw alike.  Fits that
+are flagged are counted, not ranked.  Writes results/simulation_based.*.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import warnings
 from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
+from machine import made_by
 from scipy.stats import binomtest, chi2
 
 import rarehmm as rh
@@ -96,7 +97,7 @@ def tests(found):
     return out
 
 
-def report(found):
+def report(made, found):
     good = [r for r in found if r["good"]]
     result = tests(good)
     level = 0.01 / (3 * len(result))
@@ -106,7 +107,8 @@ def report(found):
     lines = [
         "# Simulation-based calibration of the default rule",
         "",
-        f"Written by `make calibrate`; do not edit. {len(found)} data sets, K = {K}, T = {T}: means from N(0, 20²),",
+        made,
+        f"{len(found)} data sets, K = {K}, T = {T}: means from N(0, 20²),",
         "variances from IG(3, 2), rows of the transition matrix from Dirichlet(.5), the same in simulation and fit.",
         f"The rarest state has less than 1 % in {np.mean(rare < 0.01):.1%} of them, less than 5 % in "
         f"{np.mean(rare < 0.05):.1%}.",
@@ -133,17 +135,17 @@ def report(found):
 def main():
     ask = argparse.ArgumentParser()
     ask.add_argument("--sets", type=int, default=200)
-    ask.add_argument("--first", type=int, default=2000, help="first seed; those below 2000 were looked at before")
+    ask.add_argument("--first", type=int, default=5000, help="first seed; those below were looked at before")
     use = ask.parse_args()
-    found = []
+    made, found = made_by("calibrate"), []
     with ProcessPoolExecutor(2) as workers:
         for r in workers.map(one, range(use.first, use.first + use.sets)):
             found.append(r)
             print(json.dumps(r), flush=True)
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "simulation_based.json").write_text(json.dumps(found, indent=1) + "\n")
-    (RESULTS / "simulation_based.md").write_text(report(found))
-    print(report(found))
+    (RESULTS / "simulation_based.json").write_text(json.dumps({"made": made, "sets": found}, indent=1) + "\n")
+    (RESULTS / "simulation_based.md").write_text(report(made, found))
+    print(report(made, found))
 
 
 if __name__ == "__main__":

@@ -1,28 +1,21 @@
 """A small simulation-based calibration of the default rule; the large one is benchmarks/simulation_based.py."""
 
-import importlib.util
-import pathlib
-
 import numpy as np
 import pytest
-
-FILE = pathlib.Path(__file__).parents[2] / "benchmarks" / "simulation_based.py"
+import simulation_based
 
 
 @pytest.mark.jit
 @pytest.mark.nightly
 @pytest.mark.parametrize("count", [12])
 def test_intervals_cover_what_they_say_on_average_over_the_prior(count):
-    spec = importlib.util.spec_from_file_location("simulation_based", FILE)
-    small = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(small)
-    fits = [small.fit(seed) for seed in range(count)]
+    fits = [simulation_based.fit(seed) for seed in range(count)]
     good = [f for f in fits if all(c.passed for c in f[2].checks)]
     assert len(good) >= count * 5 // 6
 
     def outside(shrink):
         """Share of true values outside of central 90 % intervals, one number for each data set."""
-        ranks = np.array([small.ranks(*f, shrink) for f in good])
+        ranks = np.array([simulation_based.ranks(*f, shrink) for f in good])
         return ((ranks < 5) | (ranks >= 95)).mean(1)
 
     share = outside(1.0)

@@ -1,21 +1,9 @@
 """A few of the series on which states are found; all of them are in benchmarks/finding.py."""
 
-import importlib.util
-import pathlib
-
+import finding
 import numpy as np
 import pytest
 from small_models import DATA
-
-FILE = pathlib.Path(__file__).parents[2] / "benchmarks" / "finding.py"
-
-
-@pytest.fixture(scope="module")
-def finding():
-    spec = importlib.util.spec_from_file_location("finding", FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.jit
@@ -32,7 +20,7 @@ def finding():
         ("two columns", "correlation of the other sign, 0.5 %"),
     ],
 )
-def test_rare_states_are_found(finding, kind, name):
+def test_rare_states_are_found(kind, name):
     (case,) = [c for c in finding.cases() if (c.kind, c.name) == (kind, name)]
     found = finding.one(case, 0, peers=())
     assert found["truth"] > 0.7
@@ -41,7 +29,7 @@ def test_rare_states_are_found(finding, kind, name):
 
 
 @pytest.mark.jit
-def test_kmeans_and_em_lose_a_rare_state_that_is_found(finding):
+def test_kmeans_and_em_lose_a_rare_state_that_is_found():
     (case,) = [c for c in finding.cases() if c.name == "0.05 %, 6 sd"]
     found = finding.one(case, 1, peers=("kmeans",))
     assert found["found"] > 0.9
@@ -49,7 +37,7 @@ def test_kmeans_and_em_lose_a_rare_state_that_is_found(finding):
     assert found["kmeans_em"] < 0.5
 
 
-def test_how_well_a_rare_state_is_held(finding):
+def test_how_well_a_rare_state_is_held():
     truth = np.array([0, 0, 1, 1, 1, 0]) == 1
     assert finding.f1(np.array([0, 0, 2, 2, 2, 0]), [truth]) == 1.0
     assert finding.f1(np.array([0, 0, 0, 2, 2, 0]), [truth]) == pytest.approx(0.8)
@@ -59,6 +47,6 @@ def test_how_well_a_rare_state_is_held(finding):
 @pytest.mark.nightly
 @pytest.mark.jit
 @pytest.mark.skipif(not (DATA / "japan_earthquakes").exists(), reason="RAREHMM_DATA has no japan_earthquakes")
-def test_the_hours_after_the_great_earthquake_are_a_state_of_their_own(finding):
+def test_the_hours_after_the_great_earthquake_are_a_state_of_their_own():
     message = finding.earthquakes(DATA / "japan_earthquakes")
     assert "48 of the 48 after" in message
