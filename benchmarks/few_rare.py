@@ -160,7 +160,7 @@ def main():
     ask = argparse.ArgumentParser()
     ask.add_argument("--sets", type=int, default=300)
     ask.add_argument("--further", type=int, default=500, help="sets at T = 20,000, for exceptions")
-    ask.add_argument("--first", type=int, default=10_000, help="first seed; those below were looked at before")
+    ask.add_argument("--first", type=int, default=20_000, help="first seed; those below were looked at before")
     use = ask.parse_args()
     RESULTS.mkdir(exist_ok=True)
     made = made_by("few-rare")

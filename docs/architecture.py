@@ -33,8 +33,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "designs": (),
     "samplers": (),
     "sampling": (
-        "chains", "starts", "gibbs", "langevin", "hmc", "importance", "variational", "arviz_adapter", "diagnostics",
-        "methods", "paper_sampler", "rule",
+        "chains", "starts", "gibbs", "langevin", "hmc", "proposals", "importance", "variational", "arviz_adapter",
+        "diagnostics", "methods", "paper_sampler", "rule",
     ),
     "conformance": ("requirements", "emission", "design", "sampler"),
     "posterior": (

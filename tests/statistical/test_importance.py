@@ -1,20 +1,20 @@
 """Importance sampling against integrals on a grid and against Gibbs sampling."""
 
+import types
+
 import numpy as np
 import pytest
 from scipy.stats import invgamma, norm
 from small_models import FAMILIES, model_of, parameters_of, series_of
 
 import rarehmm as rh
-from rarehmm.sampling.importance import (
+from rarehmm.sampling.importance import Roots, Weighted, adaptive_importance, laplace_importance, powers
+from rarehmm.sampling.proposals import (
     Proposal,
-    Roots,
-    Weighted,
-    adaptive_importance,
+    around_heaviest,
     effective,
     fitted,
-    laplace_importance,
-    powers,
+    with_best_shares,
 )
 from rarehmm.search.mode import find_mode
 
@@ -115,9 +115,74 @@ def test_a_mixture_is_fitted_to_two_clusters():
         return np.logaddexp(*logs)
 
     assert effective(log_density(near) - found.log_density(near)) > 0.5 * len(near)
-    one = Proposal([1.0], [x.mean(0)], [np.linalg.cholesky(np.cov(x.T))])
+    one = Proposal(np.ones(1), x.mean(0)[None], np.linalg.cholesky(np.cov(x.T))[None])
     far = one.draw(rng, 4000)
     assert effective(log_density(far) - one.log_density(far)) < 0.2 * len(far)
+
+
+class Density:
+    """A density in place of a posterior, in coordinates that are whitened already."""
+
+    def __init__(self, log_density, d):
+        self.log_density, self.centre, self.factor = log_density, np.zeros(d), np.eye(d)
+        self.series, self.model = range(1000), types.SimpleNamespace(n_states=2)
+
+    def theta(self, phi):
+        return phi
+
+
+def funnel(x):
+    """Log of a normalised density (n,): a Gaussian, and beside it a funnel that no covariance describes."""
+    neck = norm.logpdf(x[:, 0], 3, 1) + norm.logpdf(x[:, 1:], 4.0, np.exp(-x[:, :1] / 2)).sum(1)
+    return np.logaddexp(np.log(0.6) + norm.logpdf(x).sum(1), np.log(0.4) + neck)
+
+
+def draws_of_funnel(rng, n):
+    """Draws (n, 3) of the funnel alone."""
+    first = rng.normal(3, 1, n)
+    return np.column_stack([first, rng.normal(4.0, np.exp(-first / 2)[:, None], (n, 2))])
+
+
+class Known(Density):
+    def whiten(self, theta):
+        return theta
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_points_of_large_weight_lead_to_the_shape_of_a_funnel(seed):
+    """Ten draws in 400 show that there is one, not its shape nor its share; the evidence shows what is missing."""
+    rng = np.random.default_rng(seed)
+    explored = np.vstack([rng.standard_normal((390, 3)), draws_of_funnel(rng, 10)])
+    found = adaptive_importance(rng, Known(funnel, 3), 1000.0, explored=explored)
+    assert found.effective > 1000
+    error = np.sqrt(1 / found.effective)
+    assert abs(found.evidence) < 4 * error
+    there = norm.logpdf(found.theta).sum(1) < funnel(found.theta) + np.log(0.5)  # more than half by the funnel
+    exact = 0.4 * np.mean(norm.logpdf(x := draws_of_funnel(rng, 20_000)).sum(1) < funnel(x) + np.log(0.5))
+    assert abs(found.weights @ there - exact) < 4 * 0.5 * error + 0.001
+    first = fitted(rng, explored)
+    points = first.draw(rng, found.n_drawn)  # as many points without what is learnt from weights
+    assert effective(funnel(points) - first.log_density(points)) < 0.5 * found.effective
+
+
+def test_components_have_the_shape_of_what_is_around_heavy_points():
+    rng = np.random.default_rng(0)
+    x = np.vstack([rng.standard_normal((3000, 2)), [8.0, 8.0] + [0.01, 1.0] * rng.standard_normal((300, 2))])
+    logs = np.where(np.arange(3300) < 3000, 0.0, 3.0)
+    found = around_heaviest(rng, x, logs)
+    assert found.shares.sum() == pytest.approx(1)
+    far = found.means[:, 0] > 7
+    assert far.any()
+    assert (np.abs(found.factors[far][:, 0, 0]) < 0.1).any()  # as narrow as the strip, not as the whole
+
+
+def test_shares_are_those_most_likely_and_useless_components_go():
+    rng = np.random.default_rng(1)
+    three = Proposal(np.full(3, 1 / 3), np.array([[0.0], [10.0], [50.0]]), np.ones((3, 1, 1)))
+    x = np.where(rng.random((4000, 1)) < 0.8, 0.0, 10.0) + rng.standard_t(4, (4000, 1))
+    found = with_best_shares(three, x)
+    np.testing.assert_allclose(found.shares, [0.8, 0.2], atol=0.02)
+    assert len(found.means) == 2
 
 
 @pytest.mark.parametrize(("sd", "expected"), [(1.05, True), (1.6, False)])
@@ -134,7 +199,7 @@ def test_the_share_of_the_laplace_approximation_is_settled_by_more_points(sd, ex
             return norm.logpdf(phi, 0, sd).sum(1)
 
     shares = [laplace_importance(np.random.default_rng(seed), Wider()) for seed in range(20)]
-    assert all((found.last_share > 0.8) == expected for found in shares)
+    assert all((found.share > 0.8) == expected for found in shares)
     assert np.mean([found.n_drawn for found in shares]) < 1500
 
 

@@ -12,7 +12,7 @@ from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.exact.block_sample import BlockSample, Observations, objective_of
 from rarehmm.exact.passes import log_posterior
 from rarehmm.sampling.arviz_adapter import effective_size, r_hat, tail_index
-from rarehmm.sampling.importance import EFFICIENT, Weighted
+from rarehmm.sampling.importance import FRESH, Weighted
 from rarehmm.search.long_series import block_gradients
 from rarehmm.search.mode import Mode
 from rarehmm.search.regimes import classify_by_occupancy
@@ -132,7 +132,7 @@ def check_weights(found: Weighted, wanted: float) -> list[Check]:
         Check("Pareto k", k, k < PARETO_K, f"tail index of the weights{heavy}"),
         Check("effective sample size", found.effective, found.effective >= enough, f"of the importance weights{low}"),
         Check("largest weight", largest, largest < LARGEST_WEIGHT, "largest normalised importance weight"),
-        Check("last proposal", found.last_share, found.last_share >= EFFICIENT, "effective fraction of the last round"),
+        Check("last proposal", found.last, found.last >= FRESH, "effective sample size of the last round alone"),
     ]
 
 

@@ -27,7 +27,6 @@ def hmc(
     leaps: int = 8,
     accept: float = 0.8,
     warm_up: int | None = None,
-    starts: Array | None = None,
     threads: int | None = None,
     on_progress: OnStep | None = None,
 ) -> Array:
@@ -48,16 +47,13 @@ def hmc(
     steps
         Number of draws per chain.
     chains
-        Number of chains, unless ``starts`` are given.
+        Number of chains.
     leaps
         Mean number of leapfrog steps per trajectory.
     accept
         Target acceptance rate.
     warm_up
         Number of draws per chain that are left out; None (default): a quarter of ``steps``, at least 120.
-    starts
-        Where each chain starts (chains, d), which also gives the first metric; None (default): drawn from the Laplace
-        approximation.
     threads
         Number of threads; None (default): all available ones.
     on_progress
@@ -84,14 +80,8 @@ def hmc(
         values, slopes = points.values_and_slopes(centre + z @ factor.T)
         return ChainState(z, values, slopes @ factor)
 
-    if starts is None:
-        first = initial_positions(rng, mode, points, chains)
-    else:
-        chains = len(starts)
-        centre, factor = adapted_metric(starts[None], factor)
-        first = solve_triangular(factor, (starts - centre).T, lower=True).T
     out, warm, t = np.empty((chains, steps, d)), warm_up or max(120, steps // 4), 0
-    here = evaluate(first)
+    here = evaluate(initial_positions(rng, mode, points, chains))
     log_size, visited = math.log(0.5 / d**0.25), []
     try:
         for t in range(-warm, steps):

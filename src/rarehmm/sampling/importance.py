@@ -5,32 +5,41 @@ In cube-root coordinates the posterior is nearly Gaussian: :math:`\phi = (P_{jk}
 :math:`\sum \log (3 / \phi)`.
 """
 
-import warnings
 from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.special import gammaln, logsumexp
+from scipy.special import logsumexp
 
-from rarehmm.common.arrays import Array, BoolArray, IntArray
+from rarehmm.common.arrays import Array, BoolArray
 from rarehmm.common.checks import warn_interrupted
 from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.exact.block_sample import Observations
 from rarehmm.exact.passes import log_posterior
 from rarehmm.model.model import Model
 from rarehmm.model.priors import InverseGamma
+from rarehmm.sampling.proposals import (
+    MOST_FITTED,
+    Proposal,
+    around_heaviest,
+    cut,
+    effective,
+    fitted,
+    normalised,
+    representative,
+    student_t,
+    with_best_shares,
+)
 from rarehmm.search.mode import Mode, is_labelled_like_mode, metric
 
-DEGREES = 4.0  # degrees of freedom of the proposals
 NEARLY_GAUSSIAN = 0.8  # share of effective points of the Laplace approximation
 LAPLACE_POINTS = (64, 128, 256, 512, 1024, 2048)  # numbers of these points at which their share is looked at
 CLEAR = 3.0  # standard errors that the share must be away from a limit
-MORE_ROUNDS = 5  # rounds beyond the plan
-EFFICIENT = 0.1  # effective share of the last round; with less, proposals do not fit the posterior yet
+FRESH = 80.0  # effective points of the last round by its own proposal; with fewer, it does not fit the posterior yet
 WIDE = 1.2  # width of the proposal at the mode that is part of every mixture, beside the Laplace approximation
-BROADER = 2.0  # width of the second copy of each component
-COMPONENTS = (1, 2, 4, 8, 16)  # numbers of components to try
-MOST_FITTED = 2000  # points to which a proposal is fitted
+GROWTH = 16  # rounds of proposals that do not fit yet have this part of the points drawn before, at least
+READS = 1e10  # observations that may be read for all points
+LEAST_POINTS, MOST_POINTS = 6, 40  # points that may be drawn, whatever their cost, per effective draw that is wanted
 
 
 class Roots:
@@ -169,14 +178,14 @@ def has_roots(model: Model) -> bool:
 class Weighted(NamedTuple):
     """Points theta (n, d) with log weights (n,).
 
-    ``n_drawn``: number of points drawn, including those of zero density, which are left out; ``last_share``: effective
-    sample size of the last round alone, as a share of its points.
+    ``n_drawn``: number of points drawn, including those of zero density, which are left out; ``last``: effective
+    sample size of the last round alone, weighted by its own proposal.
     """
 
     theta: Array
     log_weights: Array
     n_drawn: int
-    last_share: float
+    last: float
     interrupted: bool = False
 
     @property
@@ -190,13 +199,14 @@ class Weighted(NamedTuple):
         return effective(self.log_weights)
 
     @property
+    def share(self) -> float:
+        """Effective sample size as a share of the points drawn."""
+        return self.effective / self.n_drawn
+
+    @property
     def evidence(self) -> float:
         """Log marginal likelihood: the log of the integral of the unnormalised posterior."""
         return float(logsumexp(self.log_weights) - np.log(self.n_drawn))
-
-    def starts(self, rng: np.random.Generator, size: int) -> Array:
-        """Draw points (size, d) with weights cut at n^(-1/2), so that no few of them are drawn again and again."""
-        return self.theta[rng.choice(len(self.theta), size, p=normalised(cut(self.log_weights)))]
 
     def resample(self, rng: np.random.Generator, size: int) -> Array:
         """Equally weighted draws (size, d), by systematic resampling."""
@@ -207,44 +217,6 @@ class Weighted(NamedTuple):
             )
         at = (np.arange(size) + rng.random()) / size
         return self.theta[np.minimum(np.searchsorted(np.cumsum(self.weights), at), len(self.theta) - 1)]
-
-
-def effective(log_weights: Array) -> float:
-    """Effective sample size (sum w)^2 / sum w^2; 0 if there are no weights."""
-    if len(log_weights) == 0:
-        return 0.0
-    return float(np.exp(2 * logsumexp(log_weights) - logsumexp(2 * log_weights)))
-
-
-class Proposal(NamedTuple):
-    """Mixture of Student-t distributions with given shares, means and factors."""
-
-    shares: list[float]
-    means: list[Array]
-    factors: list[Array]
-
-    def draw(self, rng: np.random.Generator, size: int) -> Array:
-        """Draw points (size, d)."""
-        kind: IntArray = rng.choice(len(self.shares), size, p=self.shares)
-        d = len(self.means[0])
-        noise = rng.standard_normal((size, d)) / np.sqrt(rng.chisquare(DEGREES, size) / DEGREES)[:, None]
-        return np.array([self.means[k] + self.factors[k] @ e for k, e in zip(kind, noise, strict=True)])
-
-    def mixed_with(self, other: "Proposal", share: float) -> "Proposal":
-        """Mixture of this proposal and a ``share`` of another."""
-        shares = [*((1 - share) * s for s in self.shares), *(share * s for s in other.shares)]
-        return Proposal(shares, self.means + other.means, self.factors + other.factors)
-
-    def log_density(self, x: Array) -> Array:
-        """Log densities (n,) of points x (n, d)."""
-        d = x.shape[1]
-        norm = gammaln((DEGREES + d) / 2) - gammaln(DEGREES / 2) - d / 2 * np.log(DEGREES * np.pi)
-        parts = []
-        for share, mean, factor in zip(*self, strict=True):
-            square = (solve_triangular(factor, (x - mean).T, lower=True) ** 2).sum(0)
-            logs = norm - np.log(np.diag(factor)).sum() - (DEGREES + d) / 2 * np.log1p(square / DEGREES)
-            parts.append(np.log(share) + logs)
-        return np.asarray(logsumexp(parts, axis=0))
 
 
 def laplace_importance(
@@ -268,7 +240,7 @@ def laplace_importance(
         if is_clear(log_weights, share, limit):
             break
     inside = np.isfinite(log_weights)
-    return Weighted(roots.theta(roots.centre + z[inside] @ roots.factor.T), log_weights[inside], len(z), share)
+    return Weighted(roots.theta(roots.centre + z[inside] @ roots.factor.T), log_weights[inside], len(z), share * len(z))
 
 
 def is_clear(log_weights: Array, share: float, limit: float) -> bool:
@@ -282,6 +254,57 @@ def is_clear(log_weights: Array, share: float, limit: float) -> bool:
     return bool(abs(share - limit) > CLEAR * error)
 
 
+class Cloud:
+    """Points drawn so far, whitened (n, d), with log posterior densities (n,) and log densities of their proposals.
+
+    The latter are those of the mixture of all proposals, in proportion to the points drawn from each (deterministic
+    mixture): weights are bounded where any of them is wide enough.
+    """
+
+    def __init__(self, roots: Roots) -> None:
+        self.roots, d = roots, len(roots.centre)
+        self.constant = float(np.log(np.diag(roots.factor)).sum())
+        self.points, self.logs, self.mixture = np.empty((0, d)), np.empty(0), np.empty(0)
+        self.proposals: list[tuple[float, Proposal]] = []  # with the logarithm of the number of points of each
+        self.size, self.last = 1, 0.0  # points of the last round, and how many its own proposal makes them worth
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def draw(self, rng: np.random.Generator, proposal: Proposal, size: int) -> None:
+        """Add points of another proposal; all or none, whenever Ctrl-C arrives."""
+        new = proposal.draw(rng, size)
+        logs = self.roots.log_density(self.roots.centre + new @ self.roots.factor.T) + self.constant
+        own, proposals = proposal.log_density(new), [*self.proposals, (float(np.log(size)), proposal)]
+        last = effective((logs - own)[np.isfinite(logs)])
+        mixture = np.logaddexp(self.mixture, np.log(size) + proposal.log_density(self.points))
+        others = [count + p.log_density(new) for count, p in self.proposals]
+        mixture = np.append(mixture, logsumexp([np.log(size) + own, *others], axis=0))
+        points, logs = np.vstack([self.points, new]), np.append(self.logs, logs)
+        self.points, self.logs, self.mixture, self.proposals, self.size, self.last = (
+            points, logs, mixture, proposals, size, last
+        )  # fmt: skip
+
+    def weighted(self) -> tuple[Array, Array]:
+        """Points (m, d) of positive density and their log weights (m,)."""
+        inside = np.isfinite(self.logs)
+        return self.points[inside], (self.logs - self.mixture)[inside] + np.log(max(len(self), 1))
+
+    def proposal(self, rng: np.random.Generator, seen: Array, wide: Proposal, refit: bool) -> Proposal:
+        """The next proposal: components so far, others around points of large weight and, with ``refit``, those of a
+        mixture fitted anew to points ``seen`` (m, d) and to what weights say, all with their best shares."""
+        points, log_weights = self.weighted()
+        before = self.proposals[-1][1]
+        if len(points) < 2:
+            return before
+        if refit:
+            before = before.mixed_with(fitted(rng, np.vstack([representative(rng, points, log_weights), seen])), 0.5)
+        heaviest = around_heaviest(rng, points, log_weights)
+        drawn = points[rng.choice(len(points), MOST_FITTED, p=normalised(cut(log_weights)))]
+        best = with_best_shares(before.mixed_with(heaviest, 0.5), drawn)
+        return best.mixed_with(heaviest, 0.25).mixed_with(wide, 0.15 if len(seen) == 0 else 0.05)
+
+
 def adaptive_importance(
     rng: np.random.Generator,
     roots: Roots,
@@ -293,105 +316,53 @@ def adaptive_importance(
     """Draw points from adaptive proposals, and weight them to the posterior.
 
     The first proposal is a mixture of Student-t distributions fitted to draws ``explored`` (n, d) of theta, by default
-    a single one at the mode.  After each round another is fitted to all points so far; weights are the posterior over
-    the mixture of all proposals (deterministic mixture).  The last planned round is as long as it takes to reach the
-    effective sample size ``wanted``; up to ``MORE_ROUNDS`` follow if it is not reached, or if less than ``EFFICIENT``
-    of a round is effective.  Ctrl-C returns the result of the last complete round.
+    a single one at the mode.  Each round improves it; weights are the posterior over the mixture of all proposals.
+    Rounds go on until the effective sample size is ``wanted`` and the last round has ``FRESH`` effective points of its
+    own, or no more points can be afforded.  Ctrl-C returns the result of the last complete round.
     """
     d = len(roots.centre)
+    cloud, wide = Cloud(roots), student_t(d, WIDE)
     seen = np.empty((0, d)) if explored is None else roots.whiten(explored)
-    wide = Proposal([1.0], [np.zeros(d)], [WIDE * np.eye(d)])
-    proposals = [Proposal([1.0], [np.zeros(d)], [1.05 * np.eye(d)]) if explored is None else fitted(rng, seen)]
-    points, logs, sizes = np.empty((0, d)), np.empty(0), np.empty(0)
-    constant = np.log(np.diag(roots.factor)).sum()
-    weights, inside, reached, own, number = logs, np.empty(0, dtype=bool), 0.0, 1.0, 0
-    interrupted = False
+    proposal = student_t(d, 1.05) if explored is None else first_proposal(rng, roots, seen)
+    most, reached, number, interrupted = affordable_points(roots, wanted), 0.0, 0, False
     try:
-        while number < len(rounds) or (
-            min(reached / wanted, own / EFFICIENT) < 1 and number < len(rounds) + MORE_ROUNDS
-        ):
+        while True:
             size = rounds[min(number, len(rounds) - 1)]
-            if number >= len(rounds) - 1:  # as many as are still missing, at the efficiency of the previous round
-                size = int(np.clip(1.1 * (wanted - reached) / max(own, 0.1), size, max(size, 4 * wanted)))
-            if number > 0:
-                learnt = fitted(rng, np.vstack([representative(rng, points[inside], weights[inside]), seen]))
-                proposals.append(learnt.mixed_with(wide, 0.15 if explored is None else 0.05))
-            new = proposals[-1].draw(rng, size)
-            fresh = roots.log_density(roots.centre + new @ roots.factor.T) + constant
-            own = effective((fresh - proposals[-1].log_density(new))[np.isfinite(fresh)]) / size
-            all_points, all_logs, all_sizes = np.vstack([points, new]), np.append(logs, fresh), np.append(sizes, size)
-            shares = np.log(all_sizes / all_sizes.sum())
-            distributions = zip(shares, proposals, strict=True)
-            mixture = logsumexp([s + p.log_density(all_points) for s, p in distributions], axis=0)
-            worth = effective((all_logs - mixture)[np.isfinite(all_logs)])
-            points, logs, sizes, weights, inside, reached, number = (  # all or nothing, whenever Ctrl-C arrives
-                all_points, all_logs, all_sizes, all_logs - mixture, np.isfinite(all_logs), worth, number + 1,
-            )  # fmt: skip
+            if number >= len(rounds) - 1 and cloud.last >= FRESH:  # as many as are still missing
+                share = cloud.last / cloud.size
+                size = int(np.clip(1.1 * (wanted - reached) / share, size, max(size, 4 * wanted)))
+            elif number >= len(rounds):
+                size = max(size, len(cloud) // GROWTH)
+            cloud.draw(rng, proposal, size)
+            points, log_weights = cloud.weighted()
+            reached, number = effective(log_weights), number + 1
+            enough = reached >= wanted and cloud.last >= FRESH
+            if number >= len(rounds) and (enough or len(cloud) >= most or len(points) == 0):
+                break
+            proposal = cloud.proposal(rng, seen, wide, refit=number < len(rounds))
     except KeyboardInterrupt:
         warn_interrupted(int(reached), int(wanted))
         interrupted = True
-    theta = roots.theta(roots.centre + points[inside] @ roots.factor.T)
-    return Weighted(theta, weights[inside], len(points), own, interrupted)
+    points, log_weights = cloud.weighted()
+    theta = roots.theta(roots.centre + points @ roots.factor.T)
+    return Weighted(theta, log_weights, len(cloud), cloud.last, interrupted)
 
 
-def representative(rng: np.random.Generator, points: Array, log_weights: Array) -> Array:
-    """Points (m, d) drawn in proportion to their weights, as many as these are worth, and at most ``MOST_FITTED``.
+def first_proposal(rng: np.random.Generator, roots: Roots, seen: Array) -> Proposal:
+    """Mixture fitted to whitened points seen (n, d), with components where it lacks density relative to the posterior.
 
-    Weights are cut at n^(-1/2) and tempered until they are worth 8 d points.
+    A mode that few of the points have reached would otherwise be lost in the tails of a component.
     """
-    n, d = points.shape
-    if n == 0:
-        return points
-    logs, power = cut(log_weights), 1.0
-    while effective(power * logs) < 8 * d and power > 0.02:
-        power *= 0.8
-    count = int(np.clip(effective(power * logs), 1, MOST_FITTED))
-    return points[rng.choice(n, count, p=normalised(power * logs))]
+    proposal = fitted(rng, seen)
+    logs = roots.log_density(roots.centre + seen @ roots.factor.T)
+    inside = np.isfinite(logs)
+    if inside.sum() < 2:
+        return proposal
+    lacking = logs[inside] - proposal.log_density(seen[inside])
+    return proposal.mixed_with(around_heaviest(rng, seen[inside], lacking), 0.25)
 
 
-def cut(log_weights: Array) -> Array:
-    """Log weights (n,), normalised, none above that of n^(-1/2)."""
-    return np.asarray(np.minimum(log_weights - logsumexp(log_weights), -0.5 * np.log(len(log_weights))))
-
-
-def normalised(log_weights: Array) -> Array:
-    """Weights (n,) that sum to one."""
-    return np.asarray(np.exp(log_weights - logsumexp(log_weights)))
-
-
-def fitted(rng: np.random.Generator, points: Array) -> Proposal:
-    """Mixture of Student-t distributions fitted to whitened points (n, d).
-
-    A Gaussian mixture with as many components as the Bayesian information criterion supports; each appears a second
-    time with ``BROADER`` times its width.  The covariance of a single component is shrunk towards the identity, which
-    it equals if there are no points.
-    """
-    from sklearn.exceptions import ConvergenceWarning  # here, since it takes longer to import than the rest of rarehmm
-    from sklearn.mixture import GaussianMixture
-
-    n, d = points.shape
-    if n < 2:
-        return Proposal([1.0], [np.zeros(d)], [np.eye(d)])
-    centre, scale = points.mean(0), np.maximum(points.std(0), 1e-6)
-    share = n / (n + 3.0 * d)
-    single = share * np.atleast_2d(np.cov(points.T, bias=True)) + (1 - share) * np.eye(d)
-    weights, means, covariances = np.ones(1), centre[None], single[None]
-    lowest, z = np.inf, (points - centre) / scale
-    for count in COMPONENTS:
-        if n < 4 * count * d:
-            break
-        mixture = GaussianMixture(
-            count, reg_covar=1e-3, max_iter=60, init_params="k-means++", random_state=int(rng.integers(2**31))
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # close enough for a proposal
-            criterion = float(mixture.fit(z).bic(z))
-        if criterion >= lowest:
-            break
-        lowest = criterion
-        if count > 1:
-            weights, means = mixture.weights_, centre + scale * mixture.means_
-            covariances = scale[:, None] * mixture.covariances_ * scale
-    factors = [np.asarray(np.linalg.cholesky(c), dtype=np.float64) for c in covariances]
-    shares = [*(0.9 * weights), *(0.1 * weights)]
-    return Proposal(shares, [*means, *means], [*factors, *(BROADER * f for f in factors)])
+def affordable_points(roots: Roots, wanted: float) -> int:
+    """Number of points that may be drawn: a forward pass at each of them takes about half a minute in all."""
+    rows = len(roots.series) * max(1.0, (roots.model.n_states / 3) ** 2)
+    return int(np.clip(READS / rows, LEAST_POINTS * wanted, MOST_POINTS * wanted))

@@ -35,7 +35,8 @@ from rarehmm.sampling.diagnostics import (
 )
 from rarehmm.sampling.gibbs import gibbs
 from rarehmm.sampling.hmc import hmc
-from rarehmm.sampling.importance import NEARLY_GAUSSIAN, effective
+from rarehmm.sampling.importance import NEARLY_GAUSSIAN
+from rarehmm.sampling.proposals import effective
 from rarehmm.sampling.variational import gaussian_approximation
 from rarehmm.search.long_series import anchored_sample
 from rarehmm.search.mode import Mode, relabel_states
@@ -51,9 +52,8 @@ BUFFERS = (2, 5, 10, 20)
 HALF_WIDTH = 2
 MEMORY = 4 << 20  # bytes of windows gathered together: they stay in the cache
 FAR = 32 << 20  # the same where the series is not in memory: each refill reads all of it
-EXPLORED = 100_000  # observations; a longer series is explored through a sample of half as many
-EXPLORING_STEPS = 60  # draws of each chain that explores, after as many that are left out
-SECOND_STARTS, SECOND_STEPS = 4 * LANES, 20  # chains that explore again, and draws of each, after as many left out
+EXPLORED, EXPLORED_SAMPLE = 200_000, 50_000  # observations; a longer series is explored through such a sample of it
+EXPLORING_STEPS = 24  # draws of each chain that explores, after as many that are left out
 
 MakeDesign = Callable[[WindowInformation], Design]
 
@@ -205,40 +205,21 @@ def explore(job: Job, modes: list[Mode]) -> tuple[Array, bool]:
     They show how far the posterior reaches, not how it is distributed.  A long series is represented by a sample of
     its blocks.  Also whether there was time for all of them: not after Ctrl-C.
     """
-    steps = EXPLORING_STEPS
+    steps, series = EXPLORING_STEPS, job.whole or rows_in(job.series)
     found: list[Array] = []
     for m in modes:
+        data: Observations = series
+        if len(series) > EXPLORED:
+            data = anchored_sample(job.rng, m, series, EXPLORED_SAMPLE, job.threads)
 
         def report(step: int, done: int = 2 * steps * len(found)) -> None:
             job.on_progress("exploring the posterior", done + step, 2 * steps * len(modes))
 
-        data = explored_data(job, m)
         draws = hmc(job.rng, m, data, steps, warm_up=steps, threads=job.threads, on_progress=report)
         found.append(convert_coordinates(job.mode.model, m.model, draws.reshape(-1, draws.shape[-1])))
         if draws.shape[1] < steps:
             break
     return relabel_states(job.mode, np.concatenate(found)), draws.shape[1] == steps
-
-
-def explore_again(job: Job, starts: Array) -> tuple[Array, bool]:
-    """Draws (n, d) of short chains of Hamiltonian Monte Carlo from each point of ``starts`` (m, d), labelled as at the
-    mode.  Also whether there was time for all of them: not after Ctrl-C."""
-    rng, mode, threads, steps = job.rng, job.mode, job.threads, SECOND_STEPS
-
-    def report(step: int) -> None:
-        job.on_progress("exploring the posterior again", step, 2 * steps)
-
-    data = explored_data(job, mode)
-    draws = hmc(rng, mode, data, steps, warm_up=steps, starts=starts, threads=threads, on_progress=report)
-    return relabel_states(mode, draws.reshape(-1, draws.shape[-1])), draws.shape[1] == steps
-
-
-def explored_data(job: Job, mode: Mode) -> Observations:
-    """The series, or a sample of its blocks around a mode if it is long."""
-    series = job.whole or rows_in(job.series)
-    if len(series) <= EXPLORED:
-        return series
-    return anchored_sample(job.rng, mode, series, EXPLORED // 2, job.threads)
 
 
 # ---------------------------------------------------------------- windows

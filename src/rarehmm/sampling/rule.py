@@ -6,8 +6,7 @@
 2. Else importance sampling from adaptive mixtures, in cube-root coordinates.  The first mixture is fitted to draws of
    short chains of Hamiltonian Monte Carlo from every mode that matters: posteriors from few rare observations have long
    arms, which no curvature at the mode shows, and no importance weight shows what no proposal has visited.
-   If its checks fail, chains explore once more, from points drawn by weight.
-3. If its checks still fail, Hamiltonian Monte Carlo on all data, with a warning.
+3. If its checks fail and there is a single mode, Hamiltonian Monte Carlo on all data, with a warning.
 
 ``METHODS`` are the names of methods: these, and the samplers of the folder ``samplers`` by the names of their files.
 One name could mean two things: the method "sgld" is the paper's sampler with uniform windows.  SGLD as an integrator of
@@ -55,7 +54,6 @@ from rarehmm.sampling.importance import (
 )
 from rarehmm.sampling.methods import (
     BUFFERS,
-    SECOND_STARTS,
     Job,
     MakeDesign,
     Sampled,
@@ -68,7 +66,6 @@ from rarehmm.sampling.methods import (
     chain_pool,
     convert_coordinates,
     explore,
-    explore_again,
     mixed_draws,
     relabel_like_mode,
     shortest_buffer,
@@ -319,7 +316,7 @@ def by_rule(job: Job, forced: bool = False) -> Inference:
     mode, series = job.mode, job.series
     modes, neglected = modes_that_matter(job)
     job.on_progress("which method?", 0, 0)
-    share = laplace_importance(job.rng, Roots(mode, series, job.threads)).last_share
+    share = laplace_importance(job.rng, Roots(mode, series, job.threads)).share
     near = Check("nearly Gaussian", share, True, "effective fraction of points of the Laplace approximation")
     why = [f"{share:.0%} of the points of the Laplace approximation are effective"]
     if forced or suits_chains(job, modes, share, why):
@@ -386,7 +383,7 @@ def laplace_evidence(mode: Mode) -> float:
 def by_weights(job: Job, modes: list[Mode], neglected: float, why: list[str], forced: bool = False) -> Inference:
     """Importance sampling from mixtures fitted to what chains explore.
 
-    If that fails its checks, longer chains follow, with a warning, unless ``forced``.
+    If that fails its checks and there is a single mode, longer chains follow, with a warning, unless ``forced``.
     """
     rng, mode, wanted = job.rng, job.mode, job.wanted
     explored, complete = explore(job, modes)
@@ -395,20 +392,11 @@ def by_weights(job: Job, modes: list[Mode], neglected: float, why: list[str], fo
         draws, checks, size = mixed_draws(job, explored[None], mixing(explored[None]))
         return Inference(mode, draws, "hmc", why, checks, effective=size)
     job.on_progress("importance sampling", 0, 0)
-    roots = Roots(mode, job.series, job.threads)
-    weighted = adaptive_importance(rng, roots, wanted, explored=explored)
+    weighted = adaptive_importance(rng, Roots(mode, job.series, job.threads), wanted, explored=explored)
     checks = check_weights(weighted, wanted)
-    interrupted = weighted.interrupted
-    if not (forced or interrupted or all(c.passed for c in checks)) and len(weighted.theta) > 0:
-        explored, complete = explore_again(job, weighted.starts(rng, SECOND_STARTS))
-        interrupted = not complete
-        if complete:
-            why.append("the posterior was explored again from points of large weight")
-            job.on_progress("importance sampling", 0, 0)
-            weighted = adaptive_importance(rng, roots, wanted, explored=explored)
-            checks, interrupted = check_weights(weighted, wanted), weighted.interrupted
     shares = (1 - neglected) * mode_shares(mode, modes, weighted) if job.series is job.whole else None
-    if forced or interrupted or all(c.passed for c in checks):
+    good = forced or weighted.interrupted or all(c.passed for c in checks)
+    if good or (len(modes) > 1 and len(weighted.theta) > 0):  # no chain would find its way between modes
         return of_weights(job, weighted, [*why, "importance sampling from what chains explore"], checks, shares)
     why.append("importance sampling fails its checks: Hamiltonian Monte Carlo on all data")
     warnings.warn("the posterior is poorly identified: " + verdict(checks), RuntimeWarning, stacklevel=3)
