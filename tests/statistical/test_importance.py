@@ -8,7 +8,15 @@ from scipy.stats import invgamma, norm
 from small_models import FAMILIES, model_of, parameters_of, series_of
 
 import rarehmm as rh
-from rarehmm.sampling.importance import Roots, Weighted, adaptive_importance, laplace_importance, powers
+from rarehmm.sampling import importance
+from rarehmm.sampling.importance import (
+    Roots,
+    Weighted,
+    adaptive_importance,
+    affordable_points,
+    laplace_importance,
+    powers,
+)
 from rarehmm.sampling.proposals import (
     Proposal,
     around_heaviest,
@@ -163,6 +171,18 @@ def test_points_of_large_weight_lead_to_the_shape_of_a_funnel(seed):
     first = fitted(rng, explored)
     points = first.draw(rng, found.n_drawn)  # as many points without what is learnt from weights
     assert effective(funnel(points) - first.log_density(points)) < 0.5 * found.effective
+
+
+def test_no_more_points_are_drawn_than_can_be_afforded(monkeypatch):
+    """Where no round is ever good enough; many states, or a long series, leave fewer points."""
+    monkeypatch.setattr(importance, "FRESH", np.inf)
+    density = Known(funnel, 3)
+    assert affordable_points(density, 100.0) == 4000
+    found = adaptive_importance(np.random.default_rng(0), density, 100.0)
+    assert 4000 <= found.n_drawn < 4800
+    density.series, density.model.n_states = range(10**6), 6
+    assert affordable_points(density, 100.0) == 2500
+    assert affordable_points(density, 1000.0) == 6000
 
 
 def test_components_have_the_shape_of_what_is_around_heavy_points():

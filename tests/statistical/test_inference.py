@@ -1,5 +1,7 @@
 """The default rule: chains where they are right, importance sampling where they would not be."""
 
+import time
+
 import numpy as np
 import pytest
 from scipy.special import logsumexp
@@ -78,10 +80,11 @@ def test_overlapping_states_are_sampled_on_all_data():
 
 
 @pytest.mark.jit
-def test_six_rare_observations_have_the_posterior_that_gibbs_sampling_finds():
+@pytest.mark.parametrize("T", [4000, pytest.param(50_000, marks=pytest.mark.nightly)])
+def test_six_rare_observations_have_the_posterior_that_gibbs_sampling_finds(T):
     """Chains on windows, which the curvature at the mode suggested, diverged here."""
     rng = np.random.default_rng(0)
-    y, at = rng.normal(size=4000), 10 * rng.choice(400, 4, replace=False)[:3]
+    y, at = rng.normal(size=T), 10 * rng.choice(T // 10, 4, replace=False)[:3]
     y[np.r_[at, at + 1]] += 4
     series = rh.Series(y)
     model = rh.Model(rh.Gaussian(), 2, rh.Priors((rh.Normal(0, 100), rh.InverseGamma(2, 1)), rh.Dirichlet(1.0)))
@@ -144,6 +147,23 @@ def test_three_modes_are_all_sampled_with_their_shares():
     (check,) = [c for c in found.checks if c.name == "second modes"]
     assert check.passed
     assert check.message.endswith("of 3 modes, which cover 100.0% of the evidence")
+
+
+@pytest.mark.nightly
+@pytest.mark.jit
+@pytest.mark.filterwarnings("ignore:Do not trust", "ignore:the posterior is poorly", "ignore:.* modes of the posterior")
+@pytest.mark.parametrize("levels", [True, False])
+def test_twelve_states_end_in_bounded_time(levels):
+    """Twelve levels, or noise that has none; version 0.1 did not end within 200 s."""
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=30_000) + (6 * rng.integers(12, size=300).repeat(100) if levels else 0)
+    series = rh.Series(y)
+    model = rh.Model(rh.Gaussian(), 12, rh.default_priors(rh.Gaussian(), 12, series))
+    began = time.perf_counter()
+    found = infer(np.random.default_rng(0), model, series)
+    assert time.perf_counter() - began < 180
+    assert np.isfinite(found.theta).all()
+    assert all(c.passed for c in found.checks) or not levels
 
 
 def test_noise_of_the_gradient_inflates_the_variance_as_the_recursion_says():
