@@ -27,6 +27,7 @@ from rarehmm.sampling.rule import infer
 RESULTS = pathlib.Path(__file__).parent / "results"
 PRIORS = rh.Priors((rh.Normal(0.0, 100.0), rh.InverseGamma(2.0, 1.0)), rh.Dirichlet(1.0))
 FEWEST, MOST, NEAREST, FARTHEST = 6, 40, 3.0, 6.0
+MOST_ORDINARY, LONG = 200_000, 500_000  # observations
 QUANTITIES = ("rare mean", "rare variance", "rare occupancy")
 ENOUGH = 40  # draws of the kind without which a rank means nothing
 
@@ -70,7 +71,7 @@ def simulated(seed, T=None):
     """Model, truth, series and number of rare observations of one data set, two or three states in turn."""
     rng, K = np.random.default_rng([seed, 77]), 2 + seed % 2
     model = rh.Model(rh.Gaussian(), K, PRIORS)
-    T = T or (500_000 if seed % 10 == 9 else int(np.exp(rng.uniform(np.log(2e4), np.log(2e5)))))
+    T = T or (LONG if seed % 10 == 9 else int(np.exp(rng.uniform(np.log(2e4), np.log(MOST_ORDINARY)))))
     while True:
         truth = drawn_truth(rng, model, T)
         y, states = rh.simulate(rng, model, truth, T)
@@ -113,6 +114,10 @@ def coverage(ranks):
     return ((ranks > 0.05) & (ranks < 0.95)).mean(0)
 
 
+def flagged(rows):
+    return f"{sum(not r['good'] for r in rows)} of {len(rows)}"
+
+
 def report(made, found, further):
     fine = [r for r in found if "error" not in r]
     good = [r for r in fine if r["good"]]
@@ -121,6 +126,7 @@ def report(made, found, further):
     inside, every = coverage([r["ranks of the kind"] for r in kind]), coverage([r["ranks"] for r in good])
     passed = bool((np.abs(inside - 0.9) <= 3 * error).all()) and len(good) >= 0.9 * len(found)
     seconds = np.array([r["seconds"] for r in fine])
+    ordinary, long = ([r for r in fine if (r["T"] == LONG) == is_long] for is_long in (False, True))
     lines = [
         "# Few rare observations in a long series",
         "",
@@ -134,6 +140,7 @@ def report(made, found, further):
         f"Flagged: {len(fine) - len(good)} of {len(found)} ({(len(fine) - len(good)) / len(found):.1%}); exceptions: "
         f"{len(found) - len(fine)}; left out of *restricted*, with fewer than {ENOUGH} draws of the kind: "
         f"{len(good) - len(kind)}.",
+        f"Flagged up to T = {MOST_ORDINARY:,}: {flagged(ordinary)}; at {LONG:,}: {flagged(long)}.",
         f"Seconds a fit, one thread, two fits at a time: {np.median(seconds):.1f} in the middle, "
         f"{np.quantile(seconds, 0.9):.1f} for one in ten, {seconds.max():.0f} at most.",
         f"Three standard errors are {3 * error:.1%}: {'passed' if passed else '**failed**'}.",
@@ -145,12 +152,8 @@ def report(made, found, further):
     ]
     if further:
         failed = [r for r in further if "error" in r]
-        flagged = sum(not r["good"] for r in further if "error" not in r)
-        lines += [
-            f"{len(further)} further sets at T = 20,000: {len(failed)} exceptions, {flagged} flagged "
-            f"({flagged / len(further):.1%}).",
-            "",
-        ]
+        others = flagged([r for r in further if "error" not in r])
+        lines += [f"{len(further)} further sets at T = 20,000: {len(failed)} exceptions; flagged: {others}.", ""]
     lines += [f"- seed {r['seed']}, T = {r['T']:,}: {r['verdict']}" for r in fine if not r["good"]]
     lines += [f"- seed {r['seed']}: {r['error'].splitlines()[-1]}" for r in [*found, *further] if "error" in r]
     return "\n".join(lines).rstrip() + "\n"
