@@ -133,7 +133,7 @@ def report(made, found, further):
         made,
         f"{len(found)} data sets of two or three Gaussian states with 6 to 40 rare observations, 3 to 6 standard",
         "deviations away, T = 20,000 to 200,000, one tenth at 500,000; true parameters from the priors of the fit,",
-        "restricted to this kind ([how](../few_rare.py)). Coverage of central 90 %",
+        "restricted to this kind as benchmarks/few_rare.py says. Coverage of central 90 %",
         "intervals over the fits that are not flagged: *restricted*, of draws of this kind, whose nominal coverage is",
         "exact; *all draws*, of the posterior as it is, whose prior knows nothing of the restriction.",
         "",
