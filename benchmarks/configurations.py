@@ -71,6 +71,7 @@ CASES = {
     "volatility 5, .995": volatility(5, 0.995),
     "volatility 20, .9": volatility(20, 0.9),
     "volatility 20, .995": volatility(20, 0.995),
+    "T = 1.5e6": Case(rh.Gaussian(), SINGLE, {"mean": [-5, 0, 5], "variance": 1}, True, 1_500_000),
     "T = 1e4, 60 rare": Case(rh.Gaussian(), SINGLE, {"mean": [-5, 0, 5], "variance": 1}, False, 10_000),
     "T = 1e4, 6 rare": Case(rh.Gaussian(), RARER, {"mean": [-5, 0, 5], "variance": 1}, False, 10_000),
     "T = 3e3, 20 rare": Case(rh.Gaussian(), SINGLE, {"mean": [-5, 0, 5], "variance": 1}, False, 3_000),

@@ -193,6 +193,7 @@ def test_a_state_on_outliers_does_not_take_the_names_of_others():
 
 
 @pytest.mark.jit
+@pytest.mark.filterwarnings("ignore:Do not trust")  # whatever the verdict on a state of one observation
 def test_states_have_the_same_numbers_everywhere():
     rng = np.random.default_rng(0)
     y = np.r_[rng.normal(0, 1, 1500), rng.normal(10, 1, 1500)]

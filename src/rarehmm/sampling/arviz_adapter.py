@@ -63,13 +63,14 @@ def tail_index(log_weights: Array) -> float:
     """
     if len(log_weights) < 2:
         return math.inf
-    if is_new():
-        stats = importlib.import_module("arviz_stats.base").array_stats
-        try:
-            return float(stats.psislw(-log_weights)[1])  # it takes log likelihoods, which are minus log weights
-        except ValueError:  # a tail of equal weights has no shape
-            return math.inf
-    return float(arviz().psislw(log_weights)[1])
+    with np.errstate(over="ignore"):  # where one weight is all
+        if is_new():
+            stats = importlib.import_module("arviz_stats.base").array_stats
+            try:
+                return float(stats.psislw(-log_weights)[1])  # it takes log likelihoods, which are minus log weights
+            except ValueError:  # a tail of equal weights has no shape
+                return math.inf
+        return float(arviz().psislw(log_weights)[1])
 
 
 def inference_data(

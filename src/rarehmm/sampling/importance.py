@@ -39,6 +39,7 @@ FRESH = 80.0  # effective points of the last round by its own proposal; with few
 WIDE = 1.2  # width of the proposal at the mode that is part of every mixture, beside the Laplace approximation
 GROWTH = 16  # rounds of proposals that do not fit yet have this part of the points drawn before, at least
 READS = 1e10  # observations that may be read for all points
+DENSITY = 300  # times d^2: observations that can be read while the density of proposals at a point is computed
 LEAST_POINTS, MOST_POINTS = 6, 40  # points that may be drawn, whatever their cost, per effective draw that is wanted
 
 
@@ -363,6 +364,7 @@ def first_proposal(rng: np.random.Generator, roots: Roots, seen: Array) -> Propo
 
 
 def affordable_points(roots: Roots, wanted: float) -> int:
-    """Number of points that may be drawn: a forward pass at each of them takes about half a minute in all."""
-    rows = len(roots.series) * max(1.0, (roots.model.n_states / 3) ** 2)
+    """Number of points that may be drawn in about half a minute: a forward pass at each, and its density under all
+    proposals, which costs as much as some observations."""
+    rows = len(roots.series) * max(1.0, (roots.model.n_states / 3) ** 2) + DENSITY * len(roots.centre) ** 2
     return int(np.clip(READS / rows, LEAST_POINTS * wanted, MOST_POINTS * wanted))
