@@ -327,9 +327,30 @@ def test_what_windows_cannot_do_is_left_to_all_data(two, mode, what, monkeypatch
     model, series, start = two
     found = infer(np.random.default_rng(1), model, series, start=start, wanted=50)
     assert found.method == "importance"
-    assert found.why[1:] == [message[what], "importance sampling from what chains explore"]
+    assert found.why[1:] == [message[what], "importance sampling around the mode"]  # nothing to explore
     assert names(found) == ["nearly Gaussian", *WEIGHTS, *CHECKS]
     is_near(found, mode)
+
+
+@pytest.mark.filterwarnings("ignore:Do not trust")
+def test_where_weights_around_the_mode_fail_chains_explore(two, monkeypatch):
+    real, calls = inference.check_weights, []
+
+    def fails_first(weighted, wanted):
+        calls.append(wanted)
+        return [BAD] if len(calls) == 1 else real(weighted, wanted)
+
+    monkeypatch.setattr(inference, "NEARLY_GAUSSIAN", 0.1)
+    monkeypatch.setattr(inference, "FEW", 1.0)
+    monkeypatch.setattr(inference, "check_weights", fails_first)
+    monkeypatch.setattr(inference, "chain_pool", lambda *_: (None, BAD))
+    monkeypatch.setattr(methods, "hmc", laplace_draws)
+    model, series, start = two
+    found = infer(np.random.default_rng(1), model, series, start=start, wanted=50)
+    assert found.why[2:] == [
+        "importance sampling around the mode fails its checks",
+        "importance sampling from what chains explore",
+    ]
 
 
 @pytest.mark.filterwarnings("ignore:Do not trust")

@@ -3,9 +3,10 @@
 1. There is one mode that matters, every state has at least ``FEW`` observations, the posterior is nearly Gaussian in
    cube-root coordinates (importance sampling from the Laplace approximation keeps at least 80 % of its points) and a
    buffer passes its test: chains on windows with control variates, whose cost does not grow with the series.
-2. Else importance sampling from adaptive mixtures, in cube-root coordinates.  The first mixture is fitted to draws of
-   short chains of Hamiltonian Monte Carlo from every mode that matters: posteriors from few rare observations have long
-   arms, which no curvature at the mode shows, and no importance weight shows what no proposal has visited.
+2. Else importance sampling from adaptive mixtures, in cube-root coordinates.  Where only the windows fail, the first
+   proposal is at the mode; otherwise it is fitted to draws of short chains of Hamiltonian Monte Carlo from every mode
+   that matters: posteriors from few rare observations have long arms, which no curvature at the mode shows, and no
+   importance weight shows what no proposal has visited.
 3. If its checks fail and there is a single mode, Hamiltonian Monte Carlo on all data, with a warning.
 
 ``METHODS`` are the names of methods: these, and the samplers of the folder ``samplers`` by the names of their files.
@@ -319,7 +320,8 @@ def by_rule(job: Job, forced: bool = False) -> Inference:
     share = laplace_importance(job.rng, Roots(mode, series, job.threads)).share
     near = Check("nearly Gaussian", share, True, "effective fraction of points of the Laplace approximation")
     why = [f"{share:.0%} of the points of the Laplace approximation are effective"]
-    if forced or suits_chains(job, modes, share, why):
+    gaussian = is_nearly_gaussian(job, modes, share, why)
+    if forced or (gaussian and int(np.diff(series.bounds).max()) >= 3):
         windows, frozen, bias = shortest_buffer(job)
         buffer = check_buffer(bias)
         if forced or buffer.passed:
@@ -339,12 +341,12 @@ def by_rule(job: Job, forced: bool = False) -> Inference:
                 why.append(f"gradients from windows are too noisy ({noise.value:.2g} excess variance)")
         else:
             why.append(f"no buffer up to {BUFFERS[-1]} passes its test (bias {bias:.2g})")
-    found = by_weights(job, modes, neglected, why)
+    found = by_weights(job, modes, neglected, why, explored=not gaussian)
     return found._replace(checks=[near, *found.checks])
 
 
-def suits_chains(job: Job, modes: list[Mode], share: float, why: list[str]) -> bool:
-    """Whether chains on windows may be tried; reasons against it are added to ``why``."""
+def is_nearly_gaussian(job: Job, modes: list[Mode], share: float, why: list[str]) -> bool:
+    """Whether the curvature at the mode shows where the posterior is; reasons against it are added to ``why``."""
     parameters = job.mode.model.unpack(job.mode.theta)
     counts = objective_of(job.series).counts
     if counts is None:
@@ -353,10 +355,7 @@ def suits_chains(job: Job, modes: list[Mode], share: float, why: list[str]) -> b
         why.append(f"the posterior has {len(modes)} modes that matter")
     if counts.min() < FEW:
         why.append(f"a state has only {counts.min():.3g} observations, and its posterior may have long tails")
-    reaches = int(np.diff(job.series.bounds).max()) >= 3
-    return (
-        share >= NEARLY_GAUSSIAN and len(modes) == 1 and counts.min() >= FEW and job.mode.positive_definite and reaches
-    )
+    return share >= NEARLY_GAUSSIAN and len(modes) == 1 and counts.min() >= FEW and job.mode.positive_definite
 
 
 def modes_that_matter(job: Job) -> tuple[list[Mode], float]:
@@ -380,19 +379,30 @@ def laplace_evidence(mode: Mode) -> float:
     return float(mode.log_posterior + np.log(np.diag(mode.factor)).sum() + len(mode.theta) / 2 * np.log(2 * np.pi))
 
 
-def by_weights(job: Job, modes: list[Mode], neglected: float, why: list[str], forced: bool = False) -> Inference:
-    """Importance sampling from mixtures fitted to what chains explore.
+def by_weights(
+    job: Job, modes: list[Mode], neglected: float, why: list[str], forced: bool = False, explored: bool = True
+) -> Inference:
+    """Importance sampling from mixtures fitted to what chains explore, or from the mode unless it is to be ``explored``.
 
-    If that fails its checks and there is a single mode, longer chains follow, with a warning, unless ``forced``.
+    Where the mode does not suffice, chains explore all the same.  If that fails its checks and there is a single mode,
+    longer chains follow, with a warning, unless ``forced``.
     """
     rng, mode, wanted = job.rng, job.mode, job.wanted
-    explored, complete = explore(job, modes)
+    if not explored:
+        job.on_progress("importance sampling", 0, 0)
+        weighted = adaptive_importance(rng, Roots(mode, job.series, job.threads), wanted)
+        checks = check_weights(weighted, wanted)
+        if weighted.interrupted or all(c.passed for c in checks):
+            shares = np.array([1 - neglected]) if job.series is job.whole else None
+            return of_weights(job, weighted, [*why, "importance sampling around the mode"], checks, shares)
+        why.append("importance sampling around the mode fails its checks")
+    draws_of_chains, complete = explore(job, modes)
     if not complete:
         why.append("interrupted while the posterior was explored")
-        draws, checks, size = mixed_draws(job, explored[None], mixing(explored[None]))
+        draws, checks, size = mixed_draws(job, draws_of_chains[None], mixing(draws_of_chains[None]))
         return Inference(mode, draws, "hmc", why, checks, effective=size)
     job.on_progress("importance sampling", 0, 0)
-    weighted = adaptive_importance(rng, Roots(mode, job.series, job.threads), wanted, explored=explored)
+    weighted = adaptive_importance(rng, Roots(mode, job.series, job.threads), wanted, explored=draws_of_chains)
     checks = check_weights(weighted, wanted)
     shares = (1 - neglected) * mode_shares(mode, modes, weighted) if job.series is job.whole else None
     good = forced or weighted.interrupted or all(c.passed for c in checks)
