@@ -382,7 +382,7 @@ def laplace_evidence(mode: Mode) -> float:
 def by_weights(
     job: Job, modes: list[Mode], neglected: float, why: list[str], forced: bool = False, explored: bool = True
 ) -> Inference:
-    """Importance sampling from mixtures fitted to what chains explore, or from the mode unless it is to be ``explored``.
+    """Importance sampling from mixtures fitted to what chains explore, or around the mode unless ``explored``.
 
     Where the mode does not suffice, chains explore all the same.  If that fails its checks and there is a single mode,
     longer chains follow, with a warning, unless ``forced``.
