@@ -80,18 +80,21 @@ def test_overlapping_states_are_sampled_on_all_data():
 
 
 @pytest.mark.jit
-@pytest.mark.parametrize("T", [4000, pytest.param(50_000, marks=pytest.mark.nightly)])
-def test_six_rare_observations_have_the_posterior_that_gibbs_sampling_finds(T):
+@pytest.mark.filterwarnings("ignore:2 modes of the posterior")
+@pytest.mark.parametrize(
+    ("T", "wanted", "sweeps"), [(4000, 1000, 8000), pytest.param(50_000, 4000, 40_000, marks=pytest.mark.nightly)]
+)
+def test_six_rare_observations_have_the_posterior_that_gibbs_sampling_finds(T, wanted, sweeps):
     """Chains on windows, which the curvature at the mode suggested, diverged here."""
     rng = np.random.default_rng(0)
     y, at = rng.normal(size=T), 10 * rng.choice(T // 10, 4, replace=False)[:3]
     y[np.r_[at, at + 1]] += 4
     series = rh.Series(y)
     model = rh.Model(rh.Gaussian(), 2, rh.Priors((rh.Normal(0, 100), rh.InverseGamma(2, 1)), rh.Dirichlet(1.0)))
-    found = infer(np.random.default_rng(0), model, series, wanted=1000)
+    found = infer(np.random.default_rng(0), model, series, wanted=wanted)
     assert all(c.passed for c in found.checks), found.verdict
     start = found.mode.model.unpack(found.mode.theta)
-    gold = rh.gibbs(np.random.default_rng(1), found.mode.model, series, start, 8000)[200:]
+    gold = rh.gibbs(np.random.default_rng(1), found.mode.model, series, start, sweeps)[200:]
     draws = np.random.default_rng(0).permutation(found.theta[0])
     assert off(draws, gold) < 4.5
     rare = 1 if start.phi[1, 0] > start.phi[0, 0] else 0
