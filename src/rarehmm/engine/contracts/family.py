@@ -26,6 +26,15 @@ M-step (``maximise``) also attaches
 * ``complete_score(family, count, sums, hat, c)``: the score of a state from the number of its observations and the sums
   of their statistics, which were taken at the parameters whose constants are ``hat``; the control variate of chains.
 
+Inputs (seasons, covariates, autoregression) act on a linear predictor eta of each row, or on a log scale zeta.  A family
+with a meaning for them says which parameters they move (``linear_predictor``, ``log_scale`` in ``HOOKS``) and attaches
+
+* ``with_predictor(family, y, c, eta)``: an observation and constants, whose log density is that of ``y`` after eta was
+  added to the parameters of ``linear_predictor`` if they are real, or to their logarithms if they are positive; a family
+  of several columns gets one eta for each, in the form of ``y``;
+* ``with_log_scale(family, y, c, zeta)``: the same after each parameter of ``log_scale`` was multiplied by
+  exp(power * zeta).
+
 A ``wide`` family, for many columns, works on rows in memory that are indexed, instead of on tuples: kernels loop over
 columns rather than unrolling.  Its ``prepare`` returns an array, and it attaches
 
@@ -192,6 +201,20 @@ HOOKS: dict[str, Hook] = {
         "parameters (..., P) of states with these means and covariances",
         "parameters are given by name",
     ),
+    "linear_predictor": Hook(
+        'linear_predictor = ("mean",)',
+        "names of the parameters that inputs move: real ones by adding to them, positive ones by adding to their "
+        "logarithms; of several columns, each by the input of its own column. It comes with with_predictor",
+        "inputs and autoregression are refused",
+        default=(),
+    ),
+    "log_scale": Hook(
+        'log_scale = (("variance", 2.0),)',
+        "names of the positive parameters that inputs on the log scale multiply by exp(power * zeta), with their powers. "
+        "It comes with with_log_scale",
+        "inputs on the scale are refused",
+        default=(),
+    ),
     "settings": Hook(
         "settings",
         "a class name and arguments, from which a saved posterior makes the family again",
@@ -251,6 +274,18 @@ def statistics(family: Any, y: Any, c: Any) -> Any:
     Centre them at ``c``, since sums of large numbers cancel.
     """
     return ()
+
+
+@generic
+def with_predictor(family: Any, y: Any, c: Any, eta: Any) -> Any:
+    """(y', c') with ``log_density(family, y', c')`` that of y after eta was added to the linear predictor."""
+    raise TypeError(f"{type(family).__name__} takes no inputs: it has no with_predictor.")
+
+
+@generic
+def with_log_scale(family: Any, y: Any, c: Any, zeta: Any) -> Any:
+    """(y', c') with ``log_density(family, y', c')`` that of y after zeta was added to the log scale."""
+    raise TypeError(f"{type(family).__name__} takes no inputs on its scale: it has no with_log_scale.")
 
 
 @generic
