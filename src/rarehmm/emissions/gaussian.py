@@ -8,7 +8,17 @@ from scipy.special import ndtr
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import REALS, Domain
-from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.contracts.family import (
+    Parameter,
+    Prior,
+    complete_score,
+    log_density,
+    prepare,
+    score,
+    statistics,
+    with_log_scale,
+    with_predictor,
+)
 from rarehmm.engine.dispatch import compiled
 from rarehmm.model.conjugate import best_mean_and_variance, draw_mean_and_variance, mean_and_variance
 from rarehmm.model.scaled_priors import location, squared_scale
@@ -16,6 +26,8 @@ from rarehmm.model.scaled_priors import location, squared_scale
 
 class Gaussian(NamedTuple):
     r"""Gaussian noise: :math:`p(y \mid \mu_k, \sigma_k^2) \propto \sigma_k^{-1} e^{-(y-\mu_k)^2 / 2\sigma_k^2}`."""
+
+    linear_predictor, log_scale = ("mean",), (("variance", 2.0),)
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -37,7 +49,7 @@ class Gaussian(NamedTuple):
 
     def cdf(self, y: Array, phi: Array) -> Array:
         """P(Y <= y) in a state with parameters phi (P,)."""
-        return np.asarray(ndtr((y - phi[0]) / math.sqrt(phi[1])))
+        return np.asarray(ndtr((y - phi[0]) / np.sqrt(phi[1])))
 
     def heavier(self, phi: Array) -> list[tuple[Any, Array]]:
         """Student's t distributions with the same variances."""
@@ -82,3 +94,13 @@ def _(family: Gaussian, count: Any, sums: Any, hat: Any, c: Any) -> Any:
     shift = c[0] - hat[0]
     squares = sums[1] - 2.0 * shift * sums[0] + shift * shift * count
     return (sums[0] - shift * count) * c[1], 0.5 * (squares * c[1] - count) * c[1]
+
+
+@compiled(with_predictor, Gaussian)
+def _(family: Gaussian, y: Any, c: Any, eta: Any) -> Any:
+    return y - eta, c
+
+
+@compiled(with_log_scale, Gaussian)
+def _(family: Gaussian, y: Any, c: Any, zeta: Any) -> Any:
+    return y, (c[0], c[1] * np.exp(-2.0 * zeta), c[2] - zeta)

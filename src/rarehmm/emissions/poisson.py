@@ -8,7 +8,16 @@ from scipy.special import gammaln, pdtr
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import COUNTS, Domain
-from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.contracts.family import (
+    Parameter,
+    Prior,
+    complete_score,
+    log_density,
+    prepare,
+    score,
+    statistics,
+    with_predictor,
+)
 from rarehmm.engine.dispatch import compiled
 from rarehmm.model.conjugate import best_rate, draw_rate, positive_or
 from rarehmm.model.scaled_priors import rate
@@ -19,6 +28,8 @@ class Poisson(NamedTuple):
 
     The :math:`y!` is left to ``constant``.
     """
+
+    linear_predictor = ("rate",)
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -81,3 +92,9 @@ def _(family: Poisson, y: Any, c: Any) -> Any:
 @compiled(complete_score, Poisson)
 def _(family: Poisson, count: Any, sums: Any, hat: Any, c: Any) -> Any:
     return (sums[0] * c[2] - count,)
+
+
+@compiled(with_predictor, Poisson)
+def _(family: Poisson, y: Any, c: Any, eta: Any) -> Any:
+    factor = np.exp(eta)
+    return y, (c[0] * factor, c[1] + eta, c[2] / factor)

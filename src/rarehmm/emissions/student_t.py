@@ -8,7 +8,17 @@ from scipy.special import stdtr
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import REALS, Domain
-from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.contracts.family import (
+    Parameter,
+    Prior,
+    complete_score,
+    log_density,
+    prepare,
+    score,
+    statistics,
+    with_log_scale,
+    with_predictor,
+)
 from rarehmm.engine.dispatch import compiled
 from rarehmm.model.conjugate import best_mean_and_variance, mean_and_variance
 from rarehmm.model.scaled_priors import location, squared_scale
@@ -23,6 +33,8 @@ class StudentT(NamedTuple):
     """
 
     nu: float = 5.0
+
+    linear_predictor, log_scale = ("mean",), (("scale2", 2.0),)
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -44,7 +56,7 @@ class StudentT(NamedTuple):
 
     def cdf(self, y: Array, phi: Array) -> Array:
         """P(Y <= y) in a state with parameters phi (P,)."""
-        return np.asarray(stdtr(self.nu, (y - phi[0]) / math.sqrt(phi[1])))
+        return np.asarray(stdtr(self.nu, (y - phi[0]) / np.sqrt(phi[1])))
 
     def heavier(self, phi: Array) -> list[tuple[Any, Array]]:
         """Half and a quarter of the degrees of freedom."""
@@ -96,3 +108,14 @@ def _(family: StudentT, count: Any, sums: Any, hat: Any, c: Any) -> Any:
     shift = c[0] - hat[0]
     squares = sums[2] - 2.0 * shift * sums[1] + shift * shift * sums[0]
     return (sums[1] - shift * sums[0]) * c[1], 0.5 * (squares * c[1] - count) * c[1]
+
+
+@compiled(with_predictor, StudentT)
+def _(family: StudentT, y: Any, c: Any, eta: Any) -> Any:
+    return y - eta, c
+
+
+@compiled(with_log_scale, StudentT)
+def _(family: StudentT, y: Any, c: Any, zeta: Any) -> Any:
+    factor = np.exp(-2.0 * zeta)
+    return y, (c[0], c[1] * factor, c[2] - zeta, c[3] * factor)

@@ -26,14 +26,17 @@ M-step (``maximise``) also attaches
 * ``complete_score(family, count, sums, hat, c)``: the score of a state from the number of its observations and the sums
   of their statistics, which were taken at the parameters whose constants are ``hat``; the control variate of chains.
 
-Inputs (seasons, covariates, autoregression) act on a linear predictor eta of each row, or on a log scale zeta.  A family
-with a meaning for them says which parameters they move (``linear_predictor``, ``log_scale`` in ``HOOKS``) and attaches
+Inputs (seasons, covariates, autoregression) act on a linear predictor eta of each row, or on a log scale zeta.  If
+they have a meaning for a family, it says which parameters they move (``linear_predictor``, ``log_scale`` in ``HOOKS``)
+and attaches
 
-* ``with_predictor(family, y, c, eta)``: an observation and constants, whose log density is that of ``y`` after eta was
-  added to the parameters of ``linear_predictor`` if they are real, or to their logarithms if they are positive; a family
-  of several columns gets one eta for each, in the form of ``y``;
-* ``with_log_scale(family, y, c, zeta)``: the same after each parameter of ``log_scale`` was multiplied by
-  exp(power * zeta).
+* ``with_predictor(family, y, c, eta)``: a pair (y', c') whose log density and score are those of ``y`` after eta was
+  added to the parameters of ``linear_predictor`` if they are real, or to their logarithms if they are positive.  If
+  there are several columns, eta is a tuple with one entry for each, as ``y`` is, and so is y';
+* ``with_log_scale(family, y, c, zeta)``: such a pair after each parameter of ``log_scale`` was multiplied by
+  exp(power * zeta).  It may be given what ``with_predictor`` returned.
+
+Scores are slopes in the parameters after the move; c' is a tuple as long as c, of which some entries vary by row.
 
 A ``wide`` family, for many columns, works on rows in memory that are indexed, instead of on tuples: kernels loop over
 columns rather than unrolling.  Its ``prepare`` returns an array, and it attaches
@@ -210,7 +213,7 @@ HOOKS: dict[str, Hook] = {
     ),
     "log_scale": Hook(
         'log_scale = (("variance", 2.0),)',
-        "names of the positive parameters that inputs on the log scale multiply by exp(power * zeta), with their powers. "
+        "names of the positive parameters that inputs on the log scale multiply by exp(power * zeta), and the powers. "
         "It comes with with_log_scale",
         "inputs on the scale are refused",
         default=(),
