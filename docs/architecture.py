@@ -20,7 +20,10 @@ SOURCE = pathlib.Path(__file__).resolve().parent.parent / "src" / "rarehmm"
 # other (what they share is in files that begin with an underscore)
 PACKAGES: dict[str, tuple[str, ...]] = {
     "common": ("arrays", "checks", "progress", "writing"),
-    "data": ("sources", "tables", "workers", "domains", "summaries", "series", "pieces", "transforms", "files"),
+    "data": (
+        "sources", "tables", "workers", "rows", "clocks", "domains", "summaries", "series", "inputs", "pieces",
+        "transforms", "files",
+    ),
     "engine": ("dispatch", "lanes", "elementary", "special", "contracts", "automatic", "kernels"),
     "model": (
         "priors", "conjugate", "scaled_priors", "parameters", "checks", "learnable", "named_priors", "stationary",

@@ -3,6 +3,7 @@
 import numpy as np
 
 from rarehmm.common.arrays import Array, IntArray
+from rarehmm.data.rows import Rows, concatenate
 from rarehmm.data.series import Series, in_memory
 from rarehmm.data.workers import Item
 
@@ -21,7 +22,8 @@ def pieces(series: Series, size: int, count: int = 10) -> Series:
 def stretches(series: Series, first: IntArray, last: IntArray) -> Series:
     """Return the rows [first[i], last[i]) as independent sequences; existing sequence boundaries are kept."""
     lengths = [series.lengths_within(low, high) for low, high in zip(first, last, strict=True)]
-    return Series(rows_at(series, first, last), np.concatenate(lengths))
+    rows = concatenate(series.over_rows(_copied, _items(first, last)))
+    return Series(rows.y, np.concatenate(lengths)).with_inputs_of(series, rows)
 
 
 def sample(series: Series, places: IntArray, size: int) -> Series:
@@ -43,5 +45,12 @@ def sample(series: Series, places: IntArray, size: int) -> Series:
 
 def rows_at(series: Series, low: IntArray, high: IntArray) -> Array:
     """Return the rows [low[i], high[i]) of a series, concatenated."""
-    items = [Item(a, b, ()) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
-    return np.concatenate(series.over(np.copy, items))
+    return np.concatenate(series.over(np.copy, _items(low, high)))
+
+
+def _items(low: IntArray, high: IntArray) -> list[Item]:
+    return [Item(a, b, ()) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
+
+
+def _copied(rows: Rows) -> Rows:
+    return Rows(rows.y.copy(), rows.exog.copy(), rows.clock.copy(), rows.states.copy())

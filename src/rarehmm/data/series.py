@@ -1,6 +1,10 @@
-"""Series: validated observations in one or several sequences, in memory or on disk, with NaN for missing values."""
+"""Series: validated observations in one or several sequences, in memory or on disk, with NaN for missing values.
+
+Observations may come with inputs (``exog``) and known states; all three are read one stretch of rows at a time.
+"""
 
 import copy
+import functools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,10 +15,12 @@ import numpy as np
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.common.checks import check_bytes
 from rarehmm.data import workers
+from rarehmm.data.clocks import Clock, clock_of
 from rarehmm.data.domains import REALS, Domain
+from rarehmm.data.rows import Rows, assemble
 from rarehmm.data.sources.table import Source
-from rarehmm.data.summaries import LARGEST, Summary, Totals, scan_rows
-from rarehmm.data.tables import sequences, table
+from rarehmm.data.summaries import LARGEST, Summary, Totals, scan_inputs, scan_rows, scan_states
+from rarehmm.data.tables import Table, sequences, table
 
 R = TypeVar("R")
 
@@ -41,6 +47,11 @@ class Series:
         form one sequence.
     lengths : sequence of int, optional
         Lengths of the sequences that are concatenated in ``y``; by default ``y`` is a single sequence.
+    exog : optional
+        Input columns (T, m), in any of the forms of ``y``; a list if ``y`` is a list of sequences.  Every value must be
+        finite, and no column may be constant.  A pandas index must agree with that of ``y``.
+    states : optional
+        Known states (T,), in any of the forms of ``y``: whole numbers from 0, and -1 or NaN where the state is unknown.
     memory_limit : int or str
         Approximate memory that a fit may use, in bytes or as text such as "512MB".  A series that needs more is
         processed block by block, with a random sample of blocks standing for the rest.
@@ -56,8 +67,18 @@ class Series:
         Boundaries of the sequences: sequence s is ``[bounds[s], bounds[s + 1])``.
     index : pandas.Index, list or None
         The pandas index of ``y``, the times of its files, or None; for a list of sequences, a list of these.
+    clock : Clock
+        Time of each row as a number: seconds in local wall time, or row numbers within each sequence.
     names : tuple of str or None
         Names of the columns.
+    exog_names : tuple of str
+        Names of the input columns, by default ``x0``, ``x1``, ...; empty without inputs.
+    exog_parts : tuple
+        Tables of inputs, one for each part of ``y``; empty without inputs.
+    exog_summaries : tuple of Summary
+        Summary statistics of the input columns.
+    n_known, highest_state : int
+        Number of rows whose state is known, and the highest known state (-1: none).
     summaries : tuple of Summary
         Summary statistics, one per column.
     n_missing : int
@@ -66,7 +87,8 @@ class Series:
     Raises
     ------
     ValueError
-        If a value is infinite, if all are missing, or if shapes or ``lengths`` do not agree.
+        If a value is infinite, if all are missing, if an input is missing or constant, if a known state is not a whole
+        number, or if shapes, ``lengths`` or indices do not agree.
     TypeError
         If ``y`` is not numeric.
 
@@ -82,6 +104,8 @@ class Series:
         y: Any,
         lengths: Sequence[int] | IntArray | None = None,
         *,
+        exog: Any = None,
+        states: Any = None,
         memory_limit: int | str = "1GB",
         executor: Any = None,
         on_progress: workers.OnPassProgress = workers.ignore_progress,
@@ -105,7 +129,15 @@ class Series:
         self.names = tables[0].names
         self._is_list = parts is not None
         self._memory: dict[Hashable, Any] = {}
+        self.clock = clock_of([t.index for t in tables], self.bounds)
+        inputs = self._beside(exog, "exog")
+        known = self._beside(states, "states")
+        self.exog_parts = tuple(t.values for t in inputs)
+        self.exog_names = _column_names(inputs, exog)
+        self.state_parts = tuple(t.values for t in known)
         self.summaries, self.n_missing = self._scan()
+        self.exog_summaries = self._scan_inputs() if inputs else ()
+        self.n_known, self.highest_state = self._scan_states() if known else (0, -1)
         self.on_progress = workers.ignore_progress
         if self.n_missing == len(self):
             raise ValueError(f"all {len(self)} observations of y are missing (NaN); there is nothing to fit.")
@@ -124,6 +156,10 @@ class Series:
             parts.append(f"{self.n_sequences} sequences")
         if self.n_missing:
             parts.append(f"{self.n_missing:,} missing")
+        if self.exog_names:
+            parts.append(f"{len(self.exog_names)} inputs" if len(self.exog_names) > 1 else "1 input")
+        if self.n_known:
+            parts.append(f"{self.n_known:,} known states" if self.n_known > 1 else "1 known state")
         return f"Series({', '.join(parts)})"
 
     @property
@@ -135,6 +171,18 @@ class Series:
     def n_sequences(self) -> int:
         """Number of independent sequences, S."""
         return len(self.bounds) - 1
+
+    @property
+    def has_times(self) -> bool:
+        """Whether the clock is in seconds: ``y`` has a DatetimeIndex, or the times of its files."""
+        return self.clock.has_times
+
+    @property
+    def states(self) -> Any:
+        """Known states as given, one column per part of ``y``: a table (T, 1), a list of these, or None."""
+        if not self.state_parts:
+            return None
+        return list(self.state_parts) if self._is_list else self.state_parts[0]
 
     @property
     def cores(self) -> tuple[IntArray, IntArray]:
@@ -173,10 +221,22 @@ class Series:
         ndarray of float64, (last - first, D)
             C-contiguous; a view if the data have this form already, otherwise a copy.
         """
-        i, j = np.searchsorted(self.offsets, first, side="right") - 1, np.searchsorted(self.offsets, last)
-        starts = self.offsets[i:j].tolist()
-        pieces = [part[max(first - at, 0) : last - at] for part, at in zip(self.parts[i:j], starts, strict=True)]
-        return workers.as_rows(pieces)
+        return workers.read_parts(self.parts, self.offsets, first, last)
+
+    def read_rows(self, first: int, last: int) -> Rows:
+        """Read rows [first, last) with their inputs, clock and known states.
+
+        Parameters
+        ----------
+        first, last : int
+            The first row, and one past the last.
+
+        Returns
+        -------
+        Rows
+            Of which ``y`` is what ``read`` returns.
+        """
+        return self._assemble(*(workers.read_parts(*t, first, last) for t in self._tables()))
 
     def over(
         self,
@@ -207,6 +267,44 @@ class Series:
             return workers.on_workers(self.executor, self.parts, self.offsets, work, items, self.on_progress)
         return workers.in_threads(self.read, work, items, threads, self.on_progress)
 
+    def over_rows(
+        self,
+        work: Callable[..., R],
+        items: Sequence[workers.Item],
+        threads: int | None = None,
+        run_locally: bool = False,
+    ) -> list[R]:
+        """Apply a function to stretches of rows with their inputs, clock and known states, in parallel.
+
+        Parameters
+        ----------
+        work : callable
+            Called as ``work(rows, *item.given)`` for each item, with ``Rows``.
+        items, threads, run_locally
+            As for ``over``.
+
+        Returns
+        -------
+        list
+            The results, in the order of ``items``.
+        """
+        if self.executor is not None and not run_locally:
+            return workers.tables_on_workers(
+                self.executor, self._tables(), self._assemble, work, items, self.on_progress
+            )
+        return workers.in_threads(self.read_rows, work, items, threads, self.on_progress)
+
+    @property
+    def _assemble(self) -> Callable[..., Rows]:
+        return functools.partial(assemble, bool(self.exog_parts), bool(self.state_parts))
+
+    def _tables(self) -> list[workers.Parts]:
+        """Tables of which ``Rows`` are assembled."""
+        beside = [workers.Parts(parts, self.offsets) for parts in (self.exog_parts, self.state_parts) if parts]
+        return [
+            workers.Parts(self.parts, self.offsets), workers.Parts(self.clock.parts, self.clock.offsets), *beside
+        ]  # fmt: skip
+
     def lengths_within(self, first: int, last: int) -> IntArray:
         """Return how many of the rows [first, last) lie in each sequence that they overlap."""
         joins = self.bounds[(self.bounds > first) & (self.bounds < last)]
@@ -215,28 +313,82 @@ class Series:
     def part(self, first: int, last: int) -> "Series":
         """Load rows [first, last) as a series of its own.
 
-        The result has no index, is not validated again, and keeps the summaries of the whole series.
+        The result has no index, is not validated again, and keeps the clock of its rows and the summaries of the whole
+        series.
         """
         part = copy.copy(self)
         part.executor, part.on_progress, part._memory = None, workers.ignore_progress, {}
         part.parts, part.offsets = (self.read(first, last),), np.array([0, last - first])
         part.bounds = np.append(0, np.cumsum(self.lengths_within(first, last)))
         part.index, part._is_list = None, False
+        part.clock = self.clock.part(first, last)
+        part.exog_parts, part.state_parts = (
+            (workers.read_parts(parts, self.offsets, first, last),) if parts else ()
+            for parts in (self.exog_parts, self.state_parts)
+        )
         return part
+
+    def with_inputs_of(self, series: "Series", rows: Rows) -> "Series":
+        """Return this series with the inputs, clock and known states of rows that were read from another one.
+
+        They are not validated again, and the summaries of the inputs are those of the other series.
+        """
+        whole = copy.copy(self)
+        whole.clock = Clock([rows.clock[:, None]], series.clock.has_times, series.clock.zone)
+        whole.exog_parts = (rows.exog,) if series.exog_parts else ()
+        whole.exog_names, whole.exog_summaries = series.exog_names, series.exog_summaries
+        whole.state_parts = (rows.states[:, None],) if series.state_parts else ()
+        whole.n_known, whole.highest_state = series.n_known, series.highest_state
+        return whole
 
     def place(self, row: int, column: int | None = None) -> str:
         """Describe where an observation is, for error messages: ``y[17]``, ``y[3][17, 0]``, with its time and file."""
-        part, local, index = self._within(row)
-        inside = f"{local}" if column is None or self.n_columns == 1 else f"{local}, {column}"
-        more = [] if index is None else [f"at {index[local]}"]
-        if isinstance(stored := self.parts[part], Source):
-            more.append(stored.where(local))
-        return (f"y[{part}][{inside}]" if self._is_list else f"y[{inside}]") + (f" ({'; '.join(more)})" if more else "")
+        inside = None if column is None or self.n_columns == 1 else f"{column}"
+        return self._place_in("y", self.parts, row, inside)
 
     def stamp(self, row: int) -> Any:
         """Return the index label of a row; without an index, its number (within its part, for a list of sequences)."""
         _, local, index = self._within(row)
         return local if index is None else index[local]
+
+    def _place_in(self, name: str, parts: Sequence[Any], row: int, column: str | None = None) -> str:
+        """Describe where a value of y, of an input or of a known state is."""
+        part, local, index = self._within(row)
+        inside = f"{local}" if column is None else f"{local}, {column}"
+        more = [] if index is None else [f"at {index[local]}"]
+        if isinstance(stored := parts[part], Source):
+            more.append(stored.where(local))
+        at = f"{name}[{part}][{inside}]" if self._is_list else f"{name}[{inside}]"
+        return at + (f" ({'; '.join(more)})" if more else "")
+
+    def _beside(self, given: Any, name: str) -> list[Table]:
+        """Coerce inputs or known states to one table for each part of ``y``; an empty list if there are none."""
+        if given is None:
+            return []
+        parts = sequences(given)
+        if (parts is not None) != self._is_list:
+            y, other = ("a list of sequences", "one table") if self._is_list else ("one table", "a list of sequences")
+            raise ValueError(f"y is {y} and {name} is {other}; pass {name} in the form of y.")
+        if parts is not None and len(parts) != len(self.parts):
+            raise ValueError(f"{name} has {len(parts)} sequences and y has {len(self.parts)}; they must correspond.")
+        tables = []
+        for i, one in enumerate([given] if parts is None else parts):
+            place = f"[{i}]" if self._is_list else ""
+            found = table(one, name + place)
+            if len(found.values) != len(self.parts[i]):
+                raise ValueError(
+                    f"{name}{place} has {len(found.values)} rows and y{place} has {len(self.parts[i])}; pass one row "
+                    f"for each observation, such as {name}.reindex(y.index) with pandas."
+                )
+            _check_index(self.index[i] if self._is_list else self.index, found.index, name + place)
+            tables.append(found)
+        widths = [t.values.shape[1] for t in tables]
+        if name == "states" and max(widths) > 1:
+            raise ValueError(f"states has {max(widths)} columns; pass one column of known states.")
+        if len(set(widths)) > 1:
+            i = next(i for i, width in enumerate(widths) if width != widths[0])
+            raise ValueError(f"{name}[{i}] has {widths[i]} columns and {name}[0] has {widths[0]}; they must agree.")
+        return tables
 
     def _within(self, row: int) -> tuple[int, int, Any]:
         """Return the part that a row belongs to, its number within that part, and the index of that part."""
@@ -301,6 +453,54 @@ class Series:
         summaries = tuple(t.summary() for t in totals)
         return (self._together(summaries) if self.n_columns > 1 else summaries), missing
 
+    def _scan_inputs(self) -> tuple[Summary, ...]:
+        """Make one pass over the inputs: reject values that are missing, infinite or constant, summarise columns."""
+        totals = [Totals() for _ in self.exog_names]
+        for first, (bad, found) in zip(
+            range(0, len(self), STRETCH), self._over_parts(self.exog_parts, scan_inputs), strict=True
+        ):
+            if bad is not None:
+                row, column, value = bad
+                what = "finite" if np.isinf(value) else f"below {LARGEST:g}"
+                remedy = f"inputs must be {what}. Correct the value, or rescale the column."
+                if np.isnan(value):
+                    remedy = "an input is needed in every row. Fill the gap, or leave out the column."
+                place = self._place_in("exog", self.exog_parts, first + row, repr(self.exog_names[column]))
+                raise ValueError(f"{place} is {value}; {remedy}")
+            for total, more in zip(totals, found, strict=True):
+                total.merge(more)
+        summaries = tuple(t.summary() for t in totals)
+        for name, summary in zip(self.exog_names, summaries, strict=True):
+            if summary.low == summary.high:
+                raise ValueError(
+                    f"exog column {name!r} is constant ({summary.low:g}); intercepts are always there. "
+                    "Leave out the column."
+                )
+        return summaries
+
+    def _scan_states(self) -> tuple[int, int]:
+        """Make one pass over the known states: return how many there are, and the highest."""
+        known, highest = 0, -1
+        for first, (bad, count, high) in zip(
+            range(0, len(self), STRETCH), self._over_parts(self.state_parts, scan_states), strict=True
+        ):
+            if bad is not None:
+                row, value = bad
+                raise ValueError(
+                    f"{self._place_in('states', self.state_parts, first + row)} is {value:g}; known states are whole "
+                    "numbers from 0. Mark unknown ones with -1 or NaN."
+                )
+            known, highest = known + count, max(highest, high)
+        return known, highest
+
+    def _over_parts(self, parts: Sequence[Any], work: Callable[..., R]) -> list[R]:
+        """Return ``work(rows)`` for each stretch of a table beside y, in order."""
+        T, read = len(self), functools.partial(workers.read_parts, parts, self.offsets)
+        items = [workers.Item(low, min(low + STRETCH, T), ()) for low in range(0, T, STRETCH)]
+        if self.executor is not None:
+            return workers.on_workers(self.executor, parts, self.offsets, work, items, self.on_progress)
+        return workers.in_threads(read, work, items, None, self.on_progress)
+
     def _together(self, summaries: tuple[Summary, ...]) -> tuple[Summary, ...]:
         """Add to the summaries the covariance of successive differences, estimated from a sample of rows."""
         T, steps = len(self), []
@@ -332,9 +532,11 @@ class Series:
 
 def in_memory(series: Series) -> Series:
     """Return a series whose rows can be read at once without a copy: the given one, or a loaded copy."""
-    if series.in_memory:
+    if series.in_memory and not any(isinstance(part, Source) for part in series.exog_parts + series.state_parts):
         return series
-    return Series(series.read(0, len(series)), np.diff(series.bounds), memory_limit=series.memory_limit)
+    rows = series.read_rows(0, len(series))
+    loaded = Series(rows.y, np.diff(series.bounds), memory_limit=series.memory_limit)
+    return loaded.with_inputs_of(series, rows)
 
 
 @dataclass(frozen=True)
@@ -366,3 +568,38 @@ def _bounds(lengths: Sequence[int] | IntArray, T: int) -> IntArray:
     if sizes.sum() != T:
         raise ValueError(f"lengths add up to {sizes.sum()} and y has {T} observations; they must agree.")
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+def _column_names(tables: Sequence[Table], exog: Any) -> tuple[str, ...]:
+    """Return the names of the input columns: those of the first table, or x0, x1, ..."""
+    if not tables:
+        return ()
+    width = tables[0].values.shape[1]
+    names = tables[0].names
+    for i, other in enumerate(tables):
+        if other.names != names:
+            raise ValueError(f"exog[{i}] has the columns {other.names} and exog[0] {names}; they must agree.")
+    if names is None:
+        title = getattr(exog, "name", None)  # of a pandas Series
+        names = (title,) if isinstance(title, str) else tuple(f"x{i}" for i in range(width))
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"exog has {names.count(name)} columns named {name!r}; rename them.")
+    return names
+
+
+def _check_index(index: Any, other: Any, name: str) -> None:
+    """Raise ValueError at the first row where the index of inputs or known states differs from that of y."""
+    if index is None or other is None:
+        return
+    for first in range(0, len(index), STRETCH):
+        mine, theirs = index[first : first + STRETCH], other[first : first + STRETCH]
+        if mine.equals(theirs):
+            continue
+        differ = np.asarray(mine != theirs)
+        if differ.any():
+            row = int(np.argmax(differ))
+            raise ValueError(
+                f"the index of {name} differs from that of y in row {first + row}: {theirs[row]} and {mine[row]}. "
+                f"Align them, for example with {name}.reindex(y.index), or pass {name} as an array."
+            )

@@ -115,3 +115,30 @@ def scan_rows(rows: Array, lead: int, joins: IntArray) -> tuple[tuple[int, int, 
         for i, total in enumerate(totals):
             total.add(y[i], before, None if gone is None else gone[i], joins_here)
     return None, missing, totals
+
+
+def scan_inputs(rows: Array) -> tuple[tuple[int, int, float] | None, list[Totals]]:
+    """Summarise one stretch of inputs.
+
+    Returns the row, column and value of the first entry that is missing, infinite or too large (None: there is none),
+    and the totals of each column.
+    """
+    if not np.abs(rows).max() <= LARGEST:
+        row, column = np.argwhere(~(np.abs(rows) <= LARGEST))[0]
+        return (int(row), int(column), float(rows[row, column])), []
+    return None, scan_rows(rows, 0, np.empty(0, np.int64))[2]
+
+
+def scan_states(rows: Array) -> tuple[tuple[int, float] | None, int, int]:
+    """Check one stretch of known states.
+
+    Returns the row and value of the first that is neither a whole number from -1 nor NaN (None: there is none), the
+    number of known states, and the highest.
+    """
+    states = rows[:, 0]
+    bad = ~((states >= -1) & (states < 2**31) & (states == np.floor(states)) | np.isnan(states))
+    if bad.any():
+        row = int(np.argmax(bad))
+        return (row, float(states[row])), 0, -1
+    known = states[states >= 0]
+    return None, len(known), int(known.max(initial=-1))

@@ -22,7 +22,7 @@ from rarehmm.data.sources.table import Source
 SPAN = 1 << 22  # approximate number of rows per task
 
 OnPassProgress = Callable[[int, int], None]
-Read = Callable[[int, int], npt.NDArray[np.float64]]
+Read = Callable[[int, int], Any]
 
 
 def ignore_progress(done: int, total: int) -> None:
@@ -41,6 +41,13 @@ def as_rows(pieces: list[Any]) -> npt.NDArray[np.float64]:
     """Concatenate stretches into a float64 array (n, D) that kernels accept; a view if no conversion is needed."""
     joined = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
     return np.require(joined, np.float64, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
+
+
+def read_parts(parts: Sequence[Any], offsets: Any, first: int, last: int) -> npt.NDArray[np.float64]:
+    """Read rows [first, last) of a table in parts, of which part i begins at row ``offsets[i]``."""
+    i, j = int(np.searchsorted(offsets, first, side="right")) - 1, int(np.searchsorted(offsets, last))
+    starts = offsets[i:j].tolist()
+    return as_rows([part[max(first - at, 0) : last - at] for part, at in zip(parts[i:j], starts, strict=True)])
 
 
 # ---------------------------------------------------------------- threads
@@ -108,6 +115,13 @@ class Piece(NamedTuple):
     rows: Any
 
 
+class Parts(NamedTuple):
+    """A table in parts, of which part i begins at row ``offsets[i]``; its number of rows is the last offset."""
+
+    parts: Sequence[Any]
+    offsets: Any
+
+
 def on_workers(
     executor: Any,
     parts: Sequence[Any],
@@ -117,12 +131,30 @@ def on_workers(
     on_progress: OnPassProgress,
 ) -> list[Any]:
     """Return ``work(rows, *given)`` for each item, in order, computed by the workers of an executor."""
+    return tables_on_workers(executor, [Parts(parts, offsets)], only, work, items, on_progress)
+
+
+def only(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the rows of a single table."""
+    return rows
+
+
+def tables_on_workers(
+    executor: Any,
+    tables: Sequence[Parts],
+    combine: Callable[..., Any],
+    work: Callable[..., Any],
+    items: Sequence[Item],
+    on_progress: OnPassProgress,
+) -> list[Any]:
+    """Return ``work(combine(*rows), *given)`` for each item, where ``rows`` are those of each of several tables."""
     futures = []
     for span in group_into_spans(items):
         first, last = min(i.first for i in span), max(i.last for i in span)
-        pieces = pieces_of(parts, offsets, first, last, is_dask(executor))
-        task = functools.partial(work_on_span, [(p.low, p.high, p.origin) for p in pieces], work, span)
-        futures.append(submit(executor, task, [p.rows for p in pieces]))
+        pieces = [pieces_of(*table, first, last, is_dask(executor)) for table in tables]
+        where = [[(p.low, p.high, p.origin) for p in table] for table in pieces]
+        task = functools.partial(work_on_span, where, combine, work, span)
+        futures.append(submit(executor, task, *(p.rows for table in pieces for p in table)))
     results: list[Any] = []
     try:
         for future in futures:
@@ -161,15 +193,25 @@ def pieces_of(parts: Sequence[Any], offsets: Any, first: int, last: int, dask: b
     return out
 
 
-def work_on_span(where: list[tuple[int, int, int]], work: Callable[..., Any], span: list[Item], rows: list[Any]) -> Any:
+def work_on_span(
+    where: list[list[tuple[int, int, int]]],
+    combine: Callable[..., Any],
+    work: Callable[..., Any],
+    span: list[Item],
+    *rows: Any,
+) -> list[Any]:
     """Run ``work`` on the items of a span; this function runs on the worker."""
-    pieces = [Piece(*place, part) for place, part in zip(where, rows, strict=True)]
+    left = iter(rows)
+    tables = [[Piece(*place, next(left)) for place in table] for table in where]
 
-    def read(first: int, last: int) -> npt.NDArray[np.float64]:
+    def read(pieces: list[Piece], first: int, last: int) -> npt.NDArray[np.float64]:
         touched = [p for p in pieces if p.low < last and p.high > first]
         return as_rows([p.rows[max(first, p.low) - p.origin : min(last, p.high) - p.origin] for p in touched])
 
-    return in_threads(read, work, span, 1)
+    def read_all(first: int, last: int) -> Any:
+        return combine(*(read(pieces, first, last) for pieces in tables))
+
+    return in_threads(read_all, work, span, 1)
 
 
 def submit(executor: Any, task: Callable[..., Any], *args: Any) -> "Future[Any]":
