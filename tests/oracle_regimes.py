@@ -17,7 +17,7 @@ x_t'b_j` (switching inputs), sd :math:`\sigma_j \exp(v_t'\delta)` and :math:`\rh
 
 Lags that switch are those of state j.  Rows whose lags are not all observed within the sequence do not count: their
 density is 1, and there is still a transition into them.  The exception is the form around the level with lags that all
-states share, unless it is conditional: see ``mean_after_gap``.
+states share, where only the first p rows do not count, and only if it is conditional: see ``mean_after_gap``.
 """
 
 import itertools
@@ -219,7 +219,7 @@ def log_density(case, first, t, recent):
     mean, scale = level(case, t, j), case.sigma[j] * math.exp(case.scale_x[t] @ case.delta)
     phi = case.phi[:, j] if case.switching_lags else case.phi
     if any(t - m < first or np.isnan(case.y[t - m]) for m in range(1, case.p + 1)):
-        if case.kind != "level" or case.switching_lags or case.conditional:
+        if case.kind != "level" or case.switching_lags or (case.conditional and t - first < case.p):
             return 0.0
         mean, scale = mean_after_gap(case, first, t, recent)
     elif case.kind == "level":
@@ -299,9 +299,10 @@ def hamilton_filter(case):
     """log p(y), smoothing (T, K) and filtering (T, K) probabilities: Hamilton (1989), and Kim's smoother (1994).
 
     For all cases in which rows count only if all their lags are observed: Hamilton's model, the intercept form, no
-    lags, and the form around the level with ``conditional`` or with lags that switch.
+    lags, and the form around the level with lags that switch or, if nothing is missing, with ``conditional``.
     """
-    if case.kind == "level" and not (case.conditional or case.switching_lags):
+    conditional = case.conditional and not np.isnan(case.y).any()
+    if case.kind == "level" and not (conditional or case.switching_lags):
         raise ValueError("rows without lags count in this case; use enumerate_regimes")
     T, K, memory = len(case.y), case.n_states, case.p if case.kind == "hamilton" else 1
     node_states = np.array([k for k, _ in nodes(case)])
