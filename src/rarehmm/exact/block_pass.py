@@ -40,7 +40,7 @@ from rarehmm.exact.densities import (
 )
 from rarehmm.exact.statistics import n_statistics
 from rarehmm.model.model import Model
-from rarehmm.model.parameters import Parameters
+from rarehmm.model.parameters import NO_COEFFICIENTS, Parameters
 from rarehmm.model.stationary import stationary
 
 TOLERANCE = 1e-10  # relative difference of messages at seams
@@ -66,6 +66,8 @@ class Expectations(NamedTuple):
         Expected number of transitions (K, K) from state i to state j.
     first
         Expected number of sequences (K,) that start in each state.
+    coefficients
+        Derivatives (c,) of the log likelihood in the coefficients of inputs and lags.
     """
 
     log_likelihood: float
@@ -74,6 +76,7 @@ class Expectations(NamedTuple):
     statistics: Array
     pairs: Array
     first: Array
+    coefficients: Array = NO_COEFFICIENTS
 
 
 def messages_differ(u: Array, v: Array, tolerance: float) -> BoolArray:

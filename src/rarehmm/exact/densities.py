@@ -21,7 +21,7 @@ from rarehmm.model.parameters import Parameters
 
 def prepared(model: Model, parameters: Parameters) -> Point:
     """Check parameters against the model, and add the constants that the family prepares from them for kernels."""
-    phi, transition, start = model.check_parameters(parameters)
+    phi, transition, start, _ = model.check_parameters(parameters)
     c = np.array([prepare(model.family, row) for row in phi], dtype=float).reshape(len(phi), -1)  # (K, C)
     return Point(phi, c, transition, start)
 

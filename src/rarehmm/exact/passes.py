@@ -4,6 +4,8 @@ Every function is one pass over the series (see ``block_pass``).  ``sequential=T
 from the start: the same result, but slower.
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,11 +13,25 @@ from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.series import Series
 from rarehmm.engine.kernels.sequential import trace, viterbi
 from rarehmm.exact.block_pass import Expectations, Pass
-from rarehmm.exact.block_sample import Observations, objective_of
+from rarehmm.exact.block_sample import Observations, objective_of, rows_in
 from rarehmm.exact.densities import constant_total, densities, prepared, row_ranges, sequence_starts
+from rarehmm.exact.edge_pass import EdgePass, decode_edges
 from rarehmm.model.checks import check_labels
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
+
+
+def needs_edges(model: Model, series: Observations) -> bool:
+    """Whether the rows of a series differ under a model: it has inputs, lags or phases, or some states are known."""
+    return model.effects is not None or rows_in(series).states is not None
+
+
+def pass_over(
+    model: Model, parameters: Parameters, series: Observations, threads: int | None, sequential: bool, **wanted: Any
+) -> Pass | EdgePass:
+    """A pass of the kind that the model and the series need."""
+    kind = EdgePass if needs_edges(model, series) else Pass
+    return kind(model, parameters, series, threads, sequential, **wanted)
 
 
 def log_likelihood(
@@ -54,7 +70,7 @@ def log_likelihood(
     >>> round(log_likelihood(model, parameters, Series([0, 1, 12])), 3)
     -7.209
     """
-    return Pass(model, parameters, series, threads, sequential).run().log_likelihood
+    return pass_over(model, parameters, series, threads, sequential).run().log_likelihood
 
 
 def expectations(
@@ -93,6 +109,10 @@ def expectations(
     TypeError, ValueError
         If the arguments do not fit each other.
     """
+    if needs_edges(model, series):
+        if with_statistics:
+            raise NotPlainError("expected statistics")
+        return EdgePass(model, parameters, series, threads, sequential, back=True).run()
     return Pass(model, parameters, series, threads, sequential, back=True, with_statistics=with_statistics).run()
 
 
@@ -128,9 +148,9 @@ def log_posterior(
     """
     found = expectations(model, model.unpack(theta), series, threads=threads, sequential=sequential)
     value = found.log_likelihood + model.log_prior(theta)
-    slope = model.gradient_from_expectations(theta, found.scores, found.pairs, found.first) + model.log_prior_gradient(
-        theta
-    )
+    slope = model.gradient_from_expectations(
+        theta, found.scores, found.pairs, found.first, found.coefficients
+    ) + model.log_prior_gradient(theta)
     missing, missing_slope = objective_of(series).correction(theta)
     return value + missing, slope + missing_slope
 
@@ -170,7 +190,7 @@ def smooth(
         If the arguments do not fit each other.
     """
     out = np.empty((len(series), model.n_states))
-    Pass(model, parameters, series, threads, sequential, back=True, probabilities=out).run()
+    pass_over(model, parameters, series, threads, sequential, back=True, probabilities=out).run()
     return out
 
 
@@ -203,7 +223,7 @@ def filter_states(
         If the arguments do not fit each other.
     """
     out = np.empty((len(series), model.n_states))
-    Pass(model, parameters, series, threads, sequential, probabilities=out).run()
+    pass_over(model, parameters, series, threads, sequential, probabilities=out).run()
     return out
 
 
@@ -236,7 +256,7 @@ def predictive_log_density(
         If the arguments do not fit each other.
     """
     out = np.empty(len(series))
-    Pass(model, parameters, series, threads, sequential, predictive=out).run()
+    pass_over(model, parameters, series, threads, sequential, predictive=out).run()
     return out
 
 
@@ -265,6 +285,9 @@ def decode(model: Model, parameters: Parameters, series: Series) -> tuple[IntArr
         If the arguments do not fit each other.
     """
     model.check(series)
+    if needs_edges(model, series):
+        path, value = decode_edges(model, parameters, series)
+        return path, value + constant_total(model, series)
     T, K = len(series), model.n_states
     point = prepared(model, parameters)
     with np.errstate(divide="ignore"):

@@ -135,3 +135,20 @@ def check_rows(transition: Array) -> Array:
             "entered them; every state must be reachable from every other, directly or through others."
         )
     return out
+
+
+def check_tied(tied: Any, family: Family, values: FixedValues) -> tuple[str, ...]:
+    """Names of the parameters that all states share, checked."""
+    names = [p.name for p in family.parameters]
+    if isinstance(tied, str) or not all(isinstance(name, str) for name in tied):
+        raise TypeError(f"tied is {tied!r}; pass the names of parameters, such as ({names[-1]!r},).")
+    for name in tied:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, 1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise ValueError(
+                f"tied has {name!r}, which {type(family).__name__} does not have; it has {', '.join(names)}.{hint}"
+            )
+        if not np.isnan(values.phi[:, names.index(name)]).all():
+            raise ValueError(f"{name} is both tied and fixed in some states; fix it in all of them, or drop one.")
+    return tuple(tied)

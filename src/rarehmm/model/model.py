@@ -11,16 +11,23 @@ import numpy as np
 import numpy.typing as npt
 
 from rarehmm.common.arrays import Array, BoolArray, IntArray
+from rarehmm.data.inputs import Inputs
 from rarehmm.data.series import Series
-from rarehmm.engine.contracts.family import Family, Prior, check_family, domains, has
+from rarehmm.engine.contracts.family import Family, Prior, check_family, domains, has, hook
+from rarehmm.engine.contracts.transition import Transition
 from rarehmm.engine.kernels.gradient import assembly, gradients_from_expectations, prior_gradient
+from rarehmm.model.autoregression import Autoregression
 from rarehmm.model.checks import as_numbers, check_distribution, check_prior
+from rarehmm.model.coefficients import Coefficients
 from rarehmm.model.coordinates import HUGE, AdditiveLogRatio, Coordinates
-from rarehmm.model.fixed import FixedValues, fixed_values
-from rarehmm.model.parameters import Parameters, Priors
+from rarehmm.model.effects import Effects, check_effects
+from rarehmm.model.fixed import FixedValues, check_tied, fixed_values
+from rarehmm.model.parameters import NO_COEFFICIENTS, Parameters, Priors
 from rarehmm.model.priors import Flat, Pinned, sampled_log_density
 from rarehmm.model.stationary import check_transition, has_slope, stationary
 from rarehmm.model.target import Target
+from rarehmm.model.unfolding import Unfolding, unfold
+from rarehmm.transitions.homogeneous import Homogeneous
 
 LARGEST = 255  # largest number of states: Viterbi stores back-pointers as bytes
 
@@ -48,6 +55,15 @@ class Model:
         Values to hold fixed, by parameter name and ``transition``, with None for free entries:
         ``{"mean": [0, None], "transition": [[None, None], [1, 0]]}``.  A transition probability fixed at 0 never
         happens; a row with any other fixed value must be fixed as a whole.  Fixed values are not part of theta.
+    inputs, switching, scale
+        Inputs on the linear predictor whose effect all states share, those whose effect differs between states, and
+        inputs on the log scale; made by ``Inputs.of``.
+    autoregression
+        How an observation depends on those before it: ``AroundLevel(p)``, ``Intercept(p)`` or ``Hamilton(p)``.
+    transitions
+        How states follow each other: ``Homogeneous()`` (default), ``Regression(inputs)`` or ``Phases(lengths)``.
+    tied
+        Names of the parameters that have the same value in all states, such as ``("variance",)``.
 
     Raises
     ------
@@ -74,6 +90,12 @@ class Model:
     coordinates: Coordinates = field(default_factory=AdditiveLogRatio)
     logs: bool = True
     fixed: Mapping[str, npt.ArrayLike] | None = None
+    inputs: Inputs | None = None
+    switching: Inputs | None = None
+    scale: Inputs | None = None
+    autoregression: Autoregression | None = None
+    transitions: Transition = Homogeneous()
+    tied: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         K = self.n_states
@@ -100,6 +122,8 @@ class Model:
         self.coordinates.check(K)
         if not np.isnan(self.fixed_values.transition).all():
             object.__setattr__(self, "coordinates", self.coordinates.with_fixed(self.fixed_values.transition))
+        object.__setattr__(self, "tied", check_tied(self.tied, self.family, self.fixed_values))
+        check_effects(self)
 
     # ------------------------------------------------------------ names and sizes
     @property
@@ -118,10 +142,67 @@ class Model:
         return fixed_values(self.family, self.n_states, self.fixed)
 
     @functools.cached_property
+    def spread(self) -> IntArray:
+        """Entry of theta that each entry of the vector of all parameters takes its value from, -1 where it is fixed.
+
+        A tied parameter takes that of all states from one entry.
+        """
+        rows = np.isnan(self.fixed_values.transition)[self.coordinates.free(self.n_states)]
+        phi, owner = np.isnan(self.fixed_values.phi).T, np.arange(self.fixed_values.phi.size)
+        owner = owner.reshape(phi.shape)
+        for i, p in enumerate(self.family.parameters):
+            if p.name in self.tied:
+                owner[i] = owner[i, 0]
+        extra = np.arange(len(rows) + self.coefficients.size)
+        owner = np.concatenate([owner.ravel(), owner.size + extra])
+        free = np.concatenate([phi.ravel(), rows, np.ones(self.coefficients.size, dtype=bool)])
+        mine = free & (owner == np.arange(len(owner)))
+        return np.where(free, (np.cumsum(mine) - 1)[owner], -1)
+
+    @functools.cached_property
     def free(self) -> IntArray:
         """Positions (d,) of the entries of theta in the vector of all parameters, fixed ones included."""
-        rows = np.isnan(self.fixed_values.transition)[self.coordinates.free(self.n_states)]
-        return np.flatnonzero(np.concatenate([np.isnan(self.fixed_values.phi).T.ravel(), rows]))
+        taken, first = np.unique(self.spread, return_index=True)
+        return np.asarray(first[taken >= 0])
+
+    @functools.cached_property
+    def is_plain(self) -> bool:
+        """Whether all rows have the same densities and transitions, and no parameter is tied."""
+        return self.effects is None and not self.tied
+
+    @functools.cached_property
+    def effects(self) -> Effects | None:
+        """How inputs, earlier values and phases enter; None if they do not."""
+        changing = self.transitions.inputs is not None
+        phases = self.transitions.phases(self.n_states)
+        terms = (self.inputs, self.switching, self.scale, self.autoregression)
+        if all(part is None for part in terms) and not changing and phases.max() == 1:
+            return None
+        return self.every_effect
+
+    @functools.cached_property
+    def every_effect(self) -> Effects:
+        """How inputs, earlier values and phases enter, also if there are none."""
+        changing = self.transitions.inputs is not None
+        scales = [exponent for _, exponent in hook(self.family, "log_scale")]
+        mixed = self.start is None and not changing and self.transitions.phases(self.n_states).max() == 1
+        return Effects(
+            self.family, self.n_states, self.inputs, self.switching, self.scale, self.autoregression, self.transitions,
+            self.transitions.inputs, self.start, mixed and scales == [2.0],
+        )  # fmt: skip
+
+    @functools.cached_property
+    def unfolding(self) -> Unfolding:
+        """The chain of nodes and edges to which the states unfold."""
+        phases = self.transitions.phases(self.n_states)
+        return unfold(self.fixed_values.allowed, phases, self.every_effect.depth)
+
+    @functools.cached_property
+    def coefficients(self) -> Coefficients:
+        """Coordinates of the coefficients of inputs and lags."""
+        K = self.n_states
+        reference = getattr(self.coordinates, "references", np.arange)(K)
+        return Coefficients(self.every_effect, self.fixed_values.allowed, reference)
 
     @functools.cached_property
     def vector(self) -> Array:
@@ -129,12 +210,24 @@ class Model:
         phi = np.where(np.isnan(self.fixed_values.phi), np.where(self.as_logs, 1.0, 0.0), self.fixed_values.phi)
         phi = np.where(self.as_logs, np.log(np.where(self.as_logs, phi, 1.0)), phi)
         transition = np.where(np.isnan(self.fixed_values.transition), 1.0, self.fixed_values.transition)
-        return np.concatenate([phi.T.ravel(), self.coordinates.fixed(transition)])
+        return np.concatenate([phi.T.ravel(), self.coordinates.fixed(transition), np.zeros(self.coefficients.size)])
 
     def with_fixed(self, theta: Array) -> Array:
         """Expand points theta (..., d) to vectors of all parameters (..., full), fixed values filled in."""
         out = np.tile(self.vector, (*theta.shape[:-1], 1))
-        out[..., self.free] = theta
+        if self.tied:
+            out[..., self.spread >= 0] = theta[..., self.spread[self.spread >= 0]]
+        else:
+            out[..., self.free] = theta
+        return out
+
+    def gathered(self, slopes: Array) -> Array:
+        """Derivatives (..., d) in theta from those (..., full) in all parameters, fixed and tied ones included."""
+        if not self.tied:
+            return slopes[..., self.free]
+        out = np.zeros((*slopes.shape[:-1], self.size))
+        used = self.spread >= 0
+        np.add.at(out.T, self.spread[used], slopes[..., used].T)
         return out
 
     @property
@@ -142,8 +235,9 @@ class Model:
         """Name of each entry of theta: ``mean[0]``, ``log variance[2]``, ``log transition[0, 1] / ...``."""
         names = [("log " if log else "") + p.name for p, log in zip(self.family.parameters, self.as_logs, strict=True)]
         emission = [f"{name}[{k}]" for name in names for k in range(self.n_states)]
-        every = emission + self.coordinates.names(self.n_states)
-        return [every[i] for i in self.free]
+        every = emission + self.coordinates.names(self.n_states) + self.coefficients.names
+        tied = [i < len(emission) and self.family.parameters[i // self.n_states].name in self.tied for i in self.free]
+        return [every[i].split("[")[0] if one else every[i] for i, one in zip(self.free, tied, strict=True)]
 
     @property
     def exchangeable(self) -> bool:
@@ -156,7 +250,8 @@ class Model:
     @functools.cached_property
     def exchangeable_groups(self) -> list[IntArray]:
         """Groups of states whose permutation leaves the posterior unchanged."""
-        return self.fixed_values.exchangeable_groups(self.start)
+        groups, phases = self.fixed_values.exchangeable_groups(self.start), self.transitions.phases(self.n_states)
+        return [group[phases[group] == r] for group in groups for r in np.unique(phases[group])]
 
     @functools.cached_property
     def as_logs(self) -> BoolArray:
@@ -171,17 +266,15 @@ class Model:
         """
         bare = [p.support == "positive" and not self.logs for p in self.family.parameters]
         emission = np.repeat(np.where(bare, 2.0, 0.0), self.n_states)
-        return np.concatenate([emission, np.full(self.coordinates.size(self.n_states), self.coordinates.power)])[
-            self.free
-        ]
+        rows = np.full(self.coordinates.size(self.n_states), self.coordinates.power)
+        return np.concatenate([emission, rows, np.zeros(self.coefficients.size)])[self.free]
 
     @functools.cached_property
     def bounds(self) -> Array:
         """Lower and upper bound of each entry of theta, (2, d)."""
         emission = np.repeat(np.where(self.as_logs, math.log(HUGE), HUGE), self.n_states)
-        high = np.concatenate([emission, np.full(self.coordinates.size(self.n_states), self.coordinates.largest)])[
-            self.free
-        ]
+        rows = np.full(self.coordinates.size(self.n_states), self.coordinates.largest)
+        high = np.concatenate([emission, rows, self.coefficients.largest])[self.free]
         return np.array([np.where(self.powers > 0, 1 / HUGE, -high), high])
 
     # ------------------------------------------------------------ checked parameters
@@ -231,7 +324,9 @@ class Model:
             phi[:, i] = values
         return self.natural(phi, as_numbers(transition, "transition"))
 
-    def natural(self, phi: npt.ArrayLike, transition: npt.ArrayLike) -> Parameters:
+    def natural(
+        self, phi: npt.ArrayLike, transition: npt.ArrayLike, coefficients: npt.ArrayLike | None = None
+    ) -> Parameters:
         """Build parameters from arrays, and check them.
 
         Fixed values override the values given.
@@ -242,6 +337,8 @@ class Model:
             Emission parameters (K, P), in the family's order.
         transition
             Transition matrix (K, K), rows summing to one.
+        coefficients
+            Coefficients (c,) of inputs and lags; None (default): zero.
 
         Returns
         -------
@@ -260,7 +357,8 @@ class Model:
         P = self.fixed_values.fill_transition(P / P.sum(1, keepdims=True))
         values = np.array(as_numbers(phi, "phi"))
         values = self.fixed_values.fill_phi(values) if values.shape == self.fixed_values.phi.shape else values
-        return self.check_parameters(Parameters(values, P, self._start(P)))
+        given = np.zeros(self.every_effect.size) if coefficients is None else as_numbers(coefficients, "coefficients")
+        return self.check_parameters(Parameters(values, P, self._start(P), given))
 
     def check_parameters(self, parameters: Parameters) -> Parameters:
         """Raise if parameters do not belong to this model, or lie outside their support.
@@ -285,7 +383,8 @@ class Model:
                 f"expected Parameters, got {type(parameters).__name__}; see Model.parameters and Model.unpack."
             )
         K, P = self.n_states, len(self.family.parameters)
-        for name, values, shape in zip(Parameters._fields, parameters, ((K, P), (K, K), (K,)), strict=True):
+        shapes = (K, P), (K, K), (K,), (self.every_effect.size,)
+        for name, values, shape in zip(Parameters._fields, parameters, shapes, strict=True):
             if values.shape != shape:
                 raise ValueError(f"{name} has shape {values.shape}; this model of {K} states needs {shape}.")
         for i, p in enumerate(self.family.parameters):
@@ -299,6 +398,7 @@ class Model:
                     else f"finite, with absolute value below {HUGE:g}"
                 )
                 raise ValueError(f"{p.name}[{k}] is {column[k]}; it must be {kind}. Rescale the data if necessary.")
+        self.every_effect.check(parameters.coefficients)
         return parameters
 
     def check(self, series: Series) -> None:
@@ -343,9 +443,9 @@ class Model:
             If the parameters do not belong to this model, or a transition probability is 0 that is not fixed there.
         """
         self.check_parameters(parameters)
-        return self.pack_all(parameters.phi, parameters.transition)
+        return self.pack_all(parameters.phi, parameters.transition, parameters.coefficients)
 
-    def pack_all(self, phi: Array, transition: Array) -> Array:
+    def pack_all(self, phi: Array, transition: Array, coefficients: Array = NO_COEFFICIENTS) -> Array:
         """Map many sets of parameters to vectors theta.
 
         Parameters
@@ -354,6 +454,8 @@ class Model:
             Emission parameters (..., K, P).
         transition
             Transition matrices (..., K, K).
+        coefficients
+            Coefficients (..., c) of inputs and lags.
 
         Returns
         -------
@@ -364,6 +466,8 @@ class Model:
         happens = np.where(self.fixed_values.allowed, transition, 1.0)  # forbidden transitions are not part of theta
         flat = values.reshape(*values.shape[:-2], phi.shape[-1] * phi.shape[-2])
         every = [flat, self.coordinates.pack(happens)]
+        if self.coefficients.size > 0:
+            every.append(self.coefficients.pack(coefficients))
         return np.concatenate(every, axis=-1)[..., self.free]
 
     def unpack(self, theta: Array) -> Parameters:
@@ -385,7 +489,14 @@ class Model:
             If theta has the wrong size, or an entry is out of bounds.
         """
         phi, transition = self.unpack_all(np.reshape(theta, -1))
-        return Parameters(phi, transition, self._start(transition))
+        if self.coefficients.size == 0:
+            return Parameters(phi, transition, self._start(transition))
+        return Parameters(phi, transition, self._start(transition), self.unpack_coefficients(theta))
+
+    def unpack_coefficients(self, theta: Array) -> Array:
+        """Coefficients (..., c) of inputs and lags from vectors theta (..., d)."""
+        size = self.coefficients.size
+        return self.coefficients.unpack(np.asarray(theta, dtype=float)[..., self.size - size :])
 
     def unpack_all(self, theta: Array) -> tuple[Array, Array]:
         """Map many vectors theta back to natural parameters.
@@ -426,7 +537,7 @@ class Model:
         theta = self.with_fixed(theta)
         raw = np.swapaxes(theta[..., : K * P].reshape(*theta.shape[:-1], P, K), -1, -2)
         phi = np.where(self.as_logs, np.exp(np.where(self.as_logs, raw, 0.0)), raw)
-        return np.ascontiguousarray(phi), theta[..., K * P :]
+        return np.ascontiguousarray(phi), theta[..., K * P : theta.shape[-1] - self.coefficients.size]
 
     def with_reference(self, transition: Array) -> "Model":
         """Copy of this model whose log ratios are relative to the largest entry of each row of a transition matrix.
@@ -460,7 +571,11 @@ class Model:
         phi, x = self._parts(theta)
         total = self.coordinates.log_prior(x, self.n_states, self.priors.transition)
         for i, (prior, log) in enumerate(zip(self.priors.emission, self.as_logs, strict=True)):
-            total = total + sampled_log_density(prior, phi[..., i], log).sum(-1)
+            each = phi[..., :1, i] if self.family.parameters[i].name in self.tied else phi[..., i]
+            total = total + sampled_log_density(prior, each, log).sum(-1)
+        if self.coefficients.size > 0:
+            x = np.asarray(theta, dtype=float)[..., self.size - self.coefficients.size :]
+            total = total + self.coefficients.log_prior(x, self.priors.effects)
         return total if total.ndim else float(total)
 
     def log_prior_gradient(self, theta: Array) -> Array:
@@ -477,8 +592,11 @@ class Model:
             The gradient of ``log_prior``.
         """
         phi, transition = self.unpack_all(theta)
+        plain = len(self.vector) - self.coefficients.size
         out = np.empty(len(self.vector))
-        prior_gradient(self.target, phi, transition, self.with_fixed(theta), out)
+        prior_gradient(self.target, phi, transition, self.with_fixed(theta)[:plain], out[:plain])
+        x = np.asarray(theta, dtype=float)[self.size - self.coefficients.size :]
+        out[plain:] = self.coefficients.log_prior_slope(x, self.priors.effects)
         return out[self.free]
 
     @functools.cached_property
@@ -504,7 +622,7 @@ class Model:
         return table
 
     def gradient_from_expectations(
-        self, theta: Array, scores: Array, pairs: Array, first: Array | None = None
+        self, theta: Array, scores: Array, pairs: Array, first: Array | None = None, slopes: Array | None = None
     ) -> Array:
         """Gradient of the log likelihood at theta from expectations, by Fisher's identity.
 
@@ -518,6 +636,8 @@ class Model:
             Expected transition counts, (..., K, K).
         first
             Expected counts of first states, (..., K); used only if the start is the stationary distribution.
+        slopes
+            Derivatives (c,) in the coefficients of inputs and lags, if there are any.
 
         Returns
         -------
@@ -529,7 +649,11 @@ class Model:
         flat = np.concatenate(list(parts), axis=1)  # (n, K P + K K + K)
         many = len(flat) > flat.shape[1]  # the gradient is linear in them: a product with those of the unit vectors
         found = flat @ self._assemble(theta, np.eye(flat.shape[1])) if many else self._assemble(theta, flat)
-        return np.asarray(found.reshape(*shape, self.size))
+        found = found.reshape(*shape, self.size)
+        if slopes is not None and self.coefficients.size > 0:
+            at = slice(self.size - self.coefficients.size, None)
+            found[..., at] = self.coefficients.pull(np.asarray(theta, dtype=float)[at], slopes)
+        return np.asarray(found)
 
     def _assemble(self, theta: Array, expectations: Array) -> Array:
         """Gradients (n, d) from n rows of expected scores, transitions and first states."""
@@ -539,7 +663,9 @@ class Model:
         target = self.target
         if target.stationary and not (first.any() and has_slope(transition)):
             target = target._replace(stationary=False)
-        out = np.empty((len(expectations), len(self.vector)))
+        plain = len(self.vector) - self.coefficients.size
+        out = np.zeros((len(expectations), len(self.vector)))
         each = scores.reshape(-1, K, P).copy(), pairs.reshape(-1, K, K).copy(), first.copy()
-        gradients_from_expectations(target, phi, transition, self.with_fixed(theta), *each, assembly(K, P), out)
-        return out[:, self.free]
+        vector = self.with_fixed(theta)[:plain]
+        gradients_from_expectations(target, phi, transition, vector, *each, assembly(K, P), out[:, :plain])
+        return self.gathered(out)

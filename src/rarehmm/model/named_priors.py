@@ -1,13 +1,19 @@
 """Ready-made sets of priors: scaled to the data, the paper's, or none."""
 
+import math
 from typing import Any
+
+import numpy as np
 
 from rarehmm.data.series import Series
 from rarehmm.data.summaries import Summary
-from rarehmm.engine.contracts.family import Family, domains
+from rarehmm.engine.contracts.family import Family, Prior, domains, hook
 from rarehmm.model.learnable import check_learnable
-from rarehmm.model.parameters import Priors
+from rarehmm.model.moves import moves
+from rarehmm.model.parameters import EffectPriors, Priors
 from rarehmm.model.priors import Dirichlet, Flat, InverseGamma, Normal
+
+LOG_WIDTH = 2.5  # standard deviation of an effect on the logarithm of a rate: two of them are a factor of 150
 
 
 def default_priors(family: Family, n_states: int, series: Series) -> Priors:
@@ -40,7 +46,20 @@ def default_priors(family: Family, n_states: int, series: Series) -> Priors:
     """
     check_learnable(family, n_states, series)
     summaries = scaled_summaries(family, series)
-    return Priors(tuple(p.default(summaries) for p in family.parameters))
+    emission = tuple(p.default(summaries) for p in family.parameters)
+    return Priors(emission, effects=effect_priors(family, emission))
+
+
+def effect_priors(family: Family, emission: tuple[Prior, ...]) -> EffectPriors | None:
+    """Priors of coefficients: as wide as that of the real parameter that they move; 2.5 on a log scale."""
+    if not hook(family, "linear_predictor"):
+        return None
+    at = moves(family)
+    widths = []
+    for d in at.predicted:
+        prior = emission[int(np.flatnonzero(at.column == d)[0])]
+        widths.append(math.sqrt(prior.variance) if isinstance(prior, Normal) else LOG_WIDTH)
+    return EffectPriors(tuple(widths))
 
 
 def scaled_summaries(family: Family, series: Series) -> tuple[Summary, ...]:

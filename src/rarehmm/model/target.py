@@ -49,7 +49,8 @@ class Target(NamedTuple):
     @classmethod
     def of(cls, model: Any) -> "Target":
         """Build the posterior of a ``Model``, without a control variate and in the coordinates of theta."""
-        K, P, d = model.n_states, len(model.family.parameters), model.size
+        K, P, d = model.n_states, len(model.family.parameters), model.size - model.coefficients.size
+        plain = len(model.vector) - model.coefficients.size
         rows, columns = model.coordinates.free(K)
         none = np.zeros((0, 0))
         return cls(
@@ -62,10 +63,10 @@ class Target(NamedTuple):
             column=np.concatenate([np.repeat(np.arange(P), K), columns]),
             stationary=model.start is None,
             start=np.zeros(K) if model.start is None else model.start,
-            free=model.free,
-            vector=model.vector,
-            bounds=model.bounds,
-            power=model.powers,
+            free=model.free[:d],
+            vector=model.vector[:plain],
+            bounds=model.bounds[:, :d],
+            power=model.powers[:d],
             whitened=False,
             centre=np.zeros(d),
             factor=none,

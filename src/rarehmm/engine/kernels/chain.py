@@ -138,7 +138,7 @@ def add_frozen(family, target, point, workspace):
     Q = (len(t) - K * K - 2 * K) // K
     for k in range(K):
         own = t[K + k * Q : K + k * Q + Q]
-        hat, here = constants(family, point, target.hat, k), constants(family, point, point.c, k)
+        hat, here = constants(family, point.phi, target.hat, k), constants(family, point.phi, point.c, k)
         add_scores(complete_score(family, t[k], own, hat, here), k, scores)
         first[k] += t[K * (1 + Q) + K * K + k]
         for m in range(K):

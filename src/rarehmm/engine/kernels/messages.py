@@ -129,17 +129,17 @@ def _seen(family: Any, x: Any) -> Any:
     return _seen_some if hook(family.instance_class, "accepts_partial_rows") else _seen_all
 
 
-def constants(family: Family, point: Point, c: Array, k: int) -> Any:
+def constants(family: Family, phi: Array, c: Array, k: int) -> Any:
     """Constants c[k] that the family prepared for state k: a tuple of values in registers, or a row."""
     return tuple(c[k])
 
 
-def _constants_row(family: Any, point: Any, c: Any, k: Any) -> Any:
+def _constants_row(family: Any, phi: Any, c: Any, k: Any) -> Any:
     return numbers(c, k)
 
 
-def _constants_tuple(family: Any, point: Any, c: Any, k: Any) -> Any:
-    return take(prepare(family, point.phi[0]), c, k)
+def _constants_tuple(family: Any, phi: Any, c: Any, k: Any) -> Any:
+    return take(prepare(family, phi[0]), c, k)
 
 
 specialise(observation, lambda family, y, t: _observation(columns(family.instance_class), is_wide(family)))
@@ -226,7 +226,7 @@ def forward(family, point, g, first, last, n, every):
                 s = s + load(g.a, (t, j)) * transition[j, k]
             if t <= first:
                 s = np.where(load(g.begin, (0,)) == float(t), point.start[k], s)
-            v = log_density(family, x, constants(family, point, point.c, k))
+            v = log_density(family, x, constants(family, point.phi, point.c, k))
             top = np.where((v > top) & (s > 0.0), v, top)
             store(g.a, (t + 1, k), s)
             store(g.p, (t, k), v)
@@ -307,7 +307,7 @@ def smooth(family, point, g, first, last, shortest, sums, with_statistics, keep)
             if t == first:
                 begins = load(g.begin, (0,)) == float(first)
                 store(sums.first, (k,), load(sums.first, (k,)) + np.where(begins, gamma, 0.0))
-            add_expected(family, x, constants(family, point, point.c, k), k, gamma, present, with_statistics, sums)
+            add_expected(family, x, constants(family, point.phi, point.c, k), k, gamma, present, with_statistics, sums)
         for j in range(K):
             s = load(g.pb, (0, 0)) * transition[j, 0]
             for k in range(1, K):
@@ -326,7 +326,7 @@ def smooth(family, point, g, first, last, shortest, sums, with_statistics, keep)
             for k in range(K):
                 store(sums.pairs, (j, k), load(sums.pairs, (j, k)) + aj * load(g.pb, (0, k)))
     for k in range(K):
-        finish_scores(family, constants(family, point, point.c, k), k, sums)
+        finish_scores(family, constants(family, point.phi, point.c, k), k, sums)
 
 
 class Sums(NamedTuple):

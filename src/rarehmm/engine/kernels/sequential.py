@@ -30,7 +30,7 @@ def log_densities(family, point, y, buffer, column, out):
         x = observation(family, buffer, 0)
         ok = seen(family, x)
         for k in range(K):
-            store(column, (0,), np.where(ok, log_density(family, x, constants(family, point, point.c, k)), 0.0))
+            store(column, (0,), np.where(ok, log_density(family, x, constants(family, point.phi, point.c, k)), 0.0))
             for w in range(size):
                 out[first + w, k] = column[0, w]
 

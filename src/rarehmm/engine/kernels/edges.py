@@ -1,0 +1,806 @@
+r"""Passes over blocks for models whose steps differ: inputs, autoregression, transitions with inputs, known states.
+
+What is summed over is a sequence of *edges*.  The states of a model unfold to a chain of M nodes (more than K if a state
+has several phases, or if the density needs the states of several steps) and E edges between them:
+
+.. math:: a_t(m) = \sum_{e \to m} a_{t-1}(source_e)\, w_e(t)\, f_{kind_e}(y_t \mid t)
+
+``w`` is a transition probability, which may change with time, and each edge has one of U *kinds* of densities: one for
+each state where the density depends on the state alone, one for each pair of states where it depends on the last one as
+well.  The density of a kind is that of its state, with the linear predictor
+
+.. math:: \eta_u(t) = offset_u(t) - memory_u(t)\,(level_u + past_u(t))
+
+and a log scale.  Everything that depends on the row is a column next to the observations; a backward pass leaves the
+derivative of the log likelihood with respect to each entry in its place.  Messages are handled as in ``messages``.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rarehmm.common.arrays import Array, IntArray
+from rarehmm.engine.contracts.family import Family, hook, log_density, score, with_log_scale, with_predictor
+from rarehmm.engine.dispatch import inner, kernel, specialise
+from rarehmm.engine.elementary import LOWEST, positive_log, relative
+from rarehmm.engine.kernels.full_pass import TILE, gather_blocks, load_messages, store_messages
+from rarehmm.engine.kernels.messages import add_weighted, constants, observation, seen
+from rarehmm.engine.lanes import LANES, lane_array, load, splat, store
+
+
+DOUBT_GONE = 30.0  # logarithm of how much more probability a node needs than may have been lost
+
+
+class Chain(NamedTuple):
+    """The chain of M nodes, E edges and U kinds of densities to which the states of a model unfold.
+
+    ``source``, ``target``, ``kind`` (E,): nodes and kind of each edge; ``first_kind`` (M,): kind of the density of the
+    first observation of a sequence in each node; ``state`` (U,): state of each kind, ``before`` (U,): the state one step
+    earlier; ``node_state`` (M,): state of each node; ``idle`` (E,): probabilities of edges outside sequences.
+    """
+
+    source: IntArray
+    target: IntArray
+    kind: IntArray
+    first_kind: IntArray
+    state: IntArray
+    before: IntArray
+    node_state: IntArray
+    idle: Array
+
+
+class EdgePoint(NamedTuple):
+    """Parameters as these kernels see them.
+
+    ``phi`` (K, P) and the family's constants ``c`` (K, C); ``weight`` (E,) and ``start`` (M,), unless they are columns;
+    ``level`` (U, D) and ``memory`` (K, D) of linear predictors; ``moved`` (P,): column whose predictor moves a
+    parameter, -1 if none; ``logs`` (P,): whether it moves its logarithm; ``power`` (P,): power of the scale.
+    """
+
+    phi: Array
+    c: Array
+    weight: Array
+    start: Array
+    level: Array
+    memory: Array
+    moved: IntArray
+    logs: IntArray
+    power: Array
+
+
+class Columns(NamedTuple):
+    """First of the columns of each kind next to the observations, and how many there are of it.
+
+    There is one ``offset`` for all states (in each of the D columns of the data), or one for each state or kind of
+    density; one ``memory`` for all, one for each state, or none where it is constant; one ``past`` for each state, or
+    none; one log ``scale`` for all, one for each state, or none; one ``weight`` for each edge, or none.  In the row where
+    a sequence begins, the first M weights are the distribution of its first node.  ``label`` is the known state of the
+    row, negative if unknown.
+    """
+
+    offset: int
+    offsets: int
+    memory: int
+    memories: int
+    past: int
+    pasts: int
+    scale: int
+    scales: int
+    weight: int
+    weights: int
+    label: int
+    labels: int
+
+
+class EdgeTask(NamedTuple):
+    """Settings of a pass: as ``full_pass.Task``, and ``kinds``: whether responsibilities of kinds are wanted.
+
+    ``careful``: whether nodes whose mass was cut off may matter later, because some transitions are impossible.
+    """
+
+    halo: int
+    every: int
+    back: bool
+    kinds: bool
+    careful: bool
+
+
+class EdgeGroup(NamedTuple):
+    """Workspace of one group of lanes; all arrays have LANES as their last axis.
+
+    As ``messages.Group``, with ``x`` (n, C) columns, ``p`` (n, U) densities, ``a`` (n + 1, M), ``f`` (1, E) and ``mass``
+    (1, U) scratch of the filter, ``r`` (n, U) responsibilities of kinds, ``slope`` (D + 1,), ``dx`` (1, C), ``eta`` (1, D), ``doubt`` (1,).
+    """
+
+    y: Array
+    begin: Array
+    steps: Array
+    weight: Array
+    x: Array
+    p: Array
+    a: Array
+    scale: Array
+    top: Array
+    b: Array
+    pb: Array
+    f: Array
+    mass: Array
+    r: Array
+    slope: Array
+    dx: Array
+    eta: Array
+    doubt: Array
+
+
+def edge_group(n: int, D: int, C: int, chain: Chain) -> EdgeGroup:
+    """Allocate an ``EdgeGroup`` of up to n steps, D columns of data and C columns next to them."""
+    M, E, U, one = len(chain.first_kind), len(chain.source), len(chain.state), lane_array
+    return EdgeGroup(
+        one(n, D), one(1), one(1), one(1), one(n, max(C, 1)), one(n, U), one(n + 1, M), one(n), one(n),
+        one(1, M), one(1, M), one(1, E), one(1, U), one(n, U), one(D + 1), one(1, max(C, 1)), one(1, D), one(1),
+    )  # fmt: skip
+
+
+class EdgeSums(NamedTuple):
+    """Sums over the cores of lanes, all with LANES as their last axis.
+
+    ``scores`` (K, P); ``levels`` (U, D) and ``memories`` (K, D): derivatives in these; ``edges`` (E,): expected number of
+    transitions along each edge; ``first`` (M,): expected number of sequences that begin in each node.
+    """
+
+    scores: Array
+    levels: Array
+    memories: Array
+    edges: Array
+    first: Array
+
+
+def edge_sums(K: int, P: int, D: int, chain: Chain) -> tuple[Array, EdgeSums]:
+    """Allocate sums, as one array (n, LANES) and as views of its parts."""
+    shapes = shapes_of_sums(K, P, D, chain)
+    flat = lane_array(sum(math.prod(s) for s in shapes))
+    return flat, split_edge_sums(flat, K, P, D, chain)
+
+
+def shapes_of_sums(K: int, P: int, D: int, chain: Chain) -> tuple[tuple[int, ...], ...]:
+    """Shapes of the parts of ``EdgeSums``."""
+    return (K, P), (len(chain.state), D), (K, D), (len(chain.source),), (len(chain.first_kind),)
+
+
+def split_edge_sums(flat: Array, K: int, P: int, D: int, chain: Chain) -> EdgeSums:
+    """Views of the parts of an array as from ``edge_sums``, with or without its lane axis."""
+    parts, at = [], 0
+    for shape in shapes_of_sums(K, P, D, chain):
+        size = math.prod(shape)
+        parts.append(flat[at : at + size].reshape(*shape, *flat.shape[1:]))
+        at += size
+    return EdgeSums(*parts)
+
+
+# ---------------------------------------------------------------- the density of a kind
+# Functions here take the arrays that they read, rather than tuples of arrays: numba counts the references to all arrays of
+# a tuple in every call.
+@inner
+def place(count, K, state, kind):
+    """Which of ``count`` columns belongs to a kind of density: one for all, one for each state, or one for each kind."""
+    if count == 1:
+        return 0
+    return state if count == K else kind
+
+
+@inner
+def predictor(x, level, memory, at, t, K, k, before, u, d):
+    """Linear predictor of column d at step t, for kind u of state k after state ``before``."""
+    out = splat(0.0)
+    if at.offsets > 0:
+        out = load(x, (t, at.offset + d * at.offsets + place(at.offsets, K, k, u)))
+    if len(memory) > 0:
+        if at.memories == 0 and at.pasts == 0:
+            out = out - splat(memory[k, d] * level[u, d])
+        else:
+            out = out - remembered(x, memory, at, t, K, k, u, d) * level_before(x, level, at, t, before, u, d)
+    return out
+
+
+@inner
+def remembered(x, memory, at, t, K, k, u, d):
+    """How much of the level one step earlier is still there at step t."""
+    if at.memories > 0:
+        return load(x, (t, at.memory + d * at.memories + place(at.memories, K, k, u)))
+    return splat(memory[k, d])
+
+
+@inner
+def level_before(x, level, at, t, before, u, d):
+    """Level one step earlier."""
+    if at.pasts > 0:
+        return splat(level[u, d]) + load(x, (t, at.past + d * at.pasts + before))
+    return splat(level[u, d])
+
+
+@inner
+def log_scale_at(x, at, t, K, k, u):
+    """Log scale of kind u of state k at step t; 0 where there is none."""
+    if at.scales == 0:
+        return splat(0.0)
+    return load(x, (t, at.scale + place(at.scales, K, k, u)))
+
+
+def density_moved(family: Family, y: Any, c: Any, eta: Any, zeta: Any, moves: bool, scales: bool) -> Any:
+    """Log density of y where ``eta`` moves the linear predictor and ``zeta`` the log scale."""
+    if moves:
+        y, c = with_predictor(family, y, c, eta)
+    if scales:
+        y, c = with_log_scale(family, y, c, zeta)
+    return log_density(family, y, c)
+
+
+def score_moved(family: Family, y: Any, c: Any, eta: Any, zeta: Any, moves: bool, scales: bool) -> Any:
+    """Scores in the moved parameters, where ``eta`` moves the linear predictor and ``zeta`` the log scale."""
+    if moves:
+        y, c = with_predictor(family, y, c, eta)
+    if scales:
+        y, c = with_log_scale(family, y, c, zeta)
+    return score(family, y, c)
+
+
+def _density_plain(family: Any, y: Any, c: Any, eta: Any, zeta: Any, moves: Any, scales: Any) -> Any:
+    return log_density(family, y, c)
+
+
+def _density_predicted(family: Any, y: Any, c: Any, eta: Any, zeta: Any, moves: Any, scales: Any) -> Any:
+    if not moves:
+        return log_density(family, y, c)
+    y_moved, c_moved = with_predictor(family, y, c, eta)
+    return log_density(family, y_moved, c_moved)
+
+
+def _density_scaled(family: Any, y: Any, c: Any, eta: Any, zeta: Any, moves: Any, scales: Any) -> Any:
+    if not (moves or scales):
+        return log_density(family, y, c)
+    y_moved, c_moved = with_predictor(family, y, c, eta)
+    if not scales:
+        return log_density(family, y_moved, c_moved)
+    y_scaled, c_scaled = with_log_scale(family, y_moved, c_moved, zeta)
+    return log_density(family, y_scaled, c_scaled)
+
+
+def _score_plain(family: Any, y: Any, c: Any, eta: Any, zeta: Any, moves: Any, scales: Any) -> Any:
+    return score(family, y, c)
+
+
+def _score_predicted(family: Any, y: Any, c: Any, eta: Any, zeta: Any, moves: Any, scales: Any) -> Any:
+    y_moved, c_moved = with_predictor(family, y, c, eta)
+    return score(family, y_moved, c_moved)
+
+
+def _score_scaled(family: Any, y: Any, c: Any, eta: Any, zeta: Any, moves: Any, scales: Any) -> Any:
+    y_moved, c_moved = with_predictor(family, y, c, eta)
+    if not scales:
+        return score(family, y_moved, c_moved)
+    y_scaled, c_scaled = with_log_scale(family, y_moved, c_moved, zeta)
+    return score(family, y_scaled, c_scaled)
+
+
+def _by_moves(cls: Any, plain: Any, predicted: Any, scaled: Any) -> Any:
+    """One of three implementations, by what can move the parameters of a family."""
+    if hook(cls, "log_scale"):
+        return scaled
+    return predicted if hook(cls, "linear_predictor") else plain
+
+
+specialise(
+    density_moved,
+    lambda *kinds: _by_moves(kinds[0].instance_class, _density_plain, _density_predicted, _density_scaled),
+)
+specialise(score_moved, lambda *kinds: _by_moves(kinds[0].instance_class, _score_plain, _score_predicted, _score_scaled))
+
+
+@inner
+def add_kinds(family, point, chain, at, g, sums, first, last):
+    """Add the derivatives of steps [first, last), weighted by the responsibilities ``g.r``, to ``sums`` and columns.
+
+    The derivative with respect to each column replaces it in ``g.x``, except for probabilities and labels.
+    """
+    K, D, U, prepared = len(point.c), g.eta.shape[1], len(chain.state), point.c
+    x, r, slope, moved_eta, dx = g.x, g.r, g.slope, g.eta, g.dx
+    phi, level, memory, moved, logs, power = point.phi, point.level, point.memory, point.moved, point.logs, point.power
+    total, levels, memories = sums.scores, sums.levels, sums.memories
+    state, earlier = chain.state, chain.before
+    moves, scales, lags = at.offsets > 0 or len(memory) > 0, at.scales > 0, len(memory) > 0
+    for t in range(first, last):
+        y = observation(family, g.y, t)
+        present = seen(family, y)
+        for c in range(at.weight):
+            store(dx, (0, c), splat(0.0))
+        for u in range(U):
+            k, before = state[u], earlier[u]
+            for d in range(D):
+                store(moved_eta, (0, d), predictor(x, level, memory, at, t, K, k, before, u, d))
+                store(slope, (d,), splat(0.0))
+            wide = splat(0.0)
+            zeta = log_scale_at(x, at, t, K, k, u)
+            gamma = load(r, (t, u))
+            slopes = score_moved(
+                family, y, constants(family, phi, prepared, k), observation(family, moved_eta, 0), zeta, moves, scales
+            )
+            for i in range(len(slopes)):
+                v = np.where(present, gamma * slopes[i], 0.0)
+                d = moved[i]
+                if moves and d >= 0:
+                    if logs[i] > 0:
+                        v = v * np.exp(load(moved_eta, (0, d)))
+                        store(slope, (d,), load(slope, (d,)) + v * phi[k, i])
+                    else:
+                        store(slope, (d,), load(slope, (d,)) + v)
+                if scales and power[i] > 0.0:
+                    v = v * np.exp(power[i] * zeta)
+                    wide = wide + v * (power[i] * phi[k, i])
+                store(total, (k, i), load(total, (k, i)) + v)
+            for d in range(D):
+                v = load(slope, (d,))
+                if at.offsets > 0:
+                    i = at.offset + d * at.offsets + place(at.offsets, K, k, u)
+                    store(dx, (0, i), load(dx, (0, i)) + v)
+                if lags:
+                    back = v * remembered(x, memory, at, t, K, k, u, d)
+                    store(levels, (u, d), load(levels, (u, d)) - back)
+                    if at.pasts > 0:
+                        i = at.past + d * at.pasts + before
+                        store(dx, (0, i), load(dx, (0, i)) - back)
+                    fading = v * level_before(x, level, at, t, before, u, d)
+                    if at.memories > 0:
+                        i = at.memory + d * at.memories + place(at.memories, K, k, u)
+                        store(dx, (0, i), load(dx, (0, i)) - fading)
+                    else:
+                        store(memories, (k, d), load(memories, (k, d)) - fading)
+            if scales:
+                i = at.scale + place(at.scales, K, k, u)
+                store(dx, (0, i), load(dx, (0, i)) + wide)
+        for c in range(at.weight):
+            store(x, (t, c), load(dx, (0, c)))
+
+
+# ---------------------------------------------------------------- rows into lanes and back
+@inner
+def gather_columns(x, chain, at, layout, low, halo, n, g):
+    """Copy the columns of the blocks low, low + 1, ... into lanes; outside sequences, harmless values."""
+    C = x.shape[1]
+    tile = max(1, TILE // C)
+    for early in range(0, n, tile):
+        late = min(n, early + tile)
+        for w in range(LANES):
+            i = low + w
+            begin, end, first = late, late, 0
+            if i < len(layout.first):
+                first = layout.first[i] - halo
+                begin = max(early, min(late, layout.begin[i] - first))
+                end = max(begin, min(late, layout.stop[i] - first))
+            for d in range(C):
+                idle = 0.0
+                if at.weight <= d < at.weight + at.weights:
+                    idle = chain.idle[d - at.weight]
+                if at.label <= d < at.label + at.labels:
+                    idle = -1.0
+                for t in range(early, begin):
+                    g.x[t, d, w] = idle
+                for t in range(begin, end):
+                    g.x[t, d, w] = x[first + t, d]
+                for t in range(end, late):
+                    g.x[t, d, w] = idle
+
+
+@inner
+def scatter_columns(lanes, layout, low, halo, out):
+    """Copy the cores of lanes[halo + t] (C, LANES) to the rows of the blocks low, low + 1, ... of ``out`` (rows, C)."""
+    C = out.shape[1]
+    tile = max(1, TILE // C)
+    most = 0
+    for w in range(min(LANES, len(layout.first) - low)):
+        most = max(most, layout.length[low + w])
+    for early in range(0, most, tile):
+        for w in range(min(LANES, len(layout.first) - low)):
+            first = layout.first[low + w]
+            for d in range(C):
+                for t in range(early, min(early + tile, layout.length[low + w])):
+                    out[first + t, d] = lanes[halo + t, d, w]
+
+
+# ---------------------------------------------------------------- messages
+@inner
+def forward_edges(family, point, chain, at, g, first, last, n, every, careful):
+    """Densities and filter over [0, n) from the message a[0], as ``messages.forward``; the log likelihood of the core.
+
+    If ``careful``, densities below e^-300 of the largest are cut to zero, and ``g.doubt`` is an upper limit of the
+    logarithm of the probability that has been lost in this way: it may have grown, where only what was lost explains
+    the observations well, and is forgotten where every node has much more of its own.
+    """
+    M, E, U = len(chain.first_kind), len(chain.source), len(chain.state)
+    K, D = len(point.c), g.eta.shape[1]
+    moves, scales = at.offsets > 0 or len(point.memory) > 0, at.scales > 0
+    a, b, p, f, mass, x, etas = g.a, g.b, g.p, g.f, g.mass, g.x, g.eta
+    source, target, kind, first_kind = chain.source, chain.target, chain.kind, chain.first_kind
+    state, earlier, fixed, begin = chain.state, chain.before, point.weight, point.start
+    phi, prepared, level, memory = point.phi, point.c, point.level, point.memory
+    total, lost, worst = splat(0.0), splat(-1e300), splat(-1e300)
+    for t in range(n):
+        y = observation(family, g.y, t)
+        present = seen(family, y)
+        begins = load(g.begin, (0,)) == float(t)
+        for u in range(U):
+            store(mass, (0, u), splat(0.0))
+        for e in range(E):
+            v = load(a, (t, source[e]))
+            v = v * load(x, (t, at.weight + e)) if at.weights > 0 else v * fixed[e]
+            if t <= first:
+                v = np.where(begins, 0.0, v)
+            store(f, (0, e), v)
+            u = kind[e]
+            store(mass, (0, u), load(mass, (0, u)) + v)
+        for m in range(M):
+            store(a, (t + 1, m), splat(0.0))
+            if t <= first:
+                u = first_kind[m]
+                s = load(x, (t, at.weight + m)) if at.weights > 0 else splat(begin[m])
+                s = np.where(begins, s, 0.0)
+                store(mass, (0, u), load(mass, (0, u)) + s)
+                store(b, (0, m), s)
+        top, best, lowest = splat(-1e300), splat(-1e300), splat(0.0)
+        for u in range(U):
+            k = state[u]
+            for d in range(D):
+                store(etas, (0, d), predictor(x, level, memory, at, t, K, k, earlier[u], u, d))
+            zeta = log_scale_at(x, at, t, K, k, u)
+            v = density_moved(
+                family, y, constants(family, phi, prepared, k), observation(family, etas, 0), zeta, moves, scales
+            )
+            if at.labels > 0:
+                known = load(x, (t, at.label))
+                s = load(mass, (0, u))
+                store(mass, (0, u), np.where((known < 0.0) | (known == float(state[u])), s, 0.0))
+                best = np.where(((known < 0.0) | (known == float(state[u]))) & (v > best), v, best)
+            else:
+                best = np.where(v > best, v, best)
+            top = np.where((v > top) & (load(mass, (0, u)) > 0.0), v, top)
+            store(p, (t, u), v)
+        for u in range(U):
+            v = load(p, (t, u)) - top
+            r = relative(v)
+            if careful:
+                r = np.where(v < LOWEST, 0.0, r)
+                lowest = np.where(v < lowest, v, lowest)
+            v = np.where(present, r, 1.0)
+            if at.labels > 0:
+                known = load(x, (t, at.label))
+                v = np.where((known < 0.0) | (known == float(state[u])), v, 0.0)
+            store(p, (t, u), v)
+        for e in range(E):
+            m = target[e]
+            v = load(f, (0, e)) * load(p, (t, kind[e]))
+            store(a, (t + 1, m), load(a, (t + 1, m)) + v)
+        if t <= first:
+            for m in range(M):
+                v = load(b, (0, m)) * load(p, (t, first_kind[m]))
+                store(a, (t + 1, m), np.where(begins, v, load(a, (t + 1, m))))
+        z = splat(0.0)
+        for m in range(M):
+            z = z + load(a, (t + 1, m))
+        if careful:
+            lost = np.where(present, lost + best - top, lost)
+            lost = np.where(present & (lowest < LOWEST) & (lost < LOWEST), LOWEST, lost) - positive_log(z)
+            least = load(a, (t + 1, 0))
+            for m in range(1, M):
+                least = np.where(load(a, (t + 1, m)) < least, load(a, (t + 1, m)), least)
+            lost = np.where(least > np.exp(lost + DOUBT_GONE) * z, -1e300, lost)
+            worst = np.where(lost > worst, lost, worst)
+        top = np.where(present, top, 0.0)
+        store(g.top, (t,), top)
+        inside = first <= t < last
+        if inside:
+            total = total + top
+        if (t + 1 - first) % every == 0 or t == last - 1 or t == n - 1:
+            if inside:
+                total = total + positive_log(z)
+            z = 1.0 / z
+            store(g.scale, (t,), z)
+            for m in range(M):
+                store(a, (t + 1, m), load(a, (t + 1, m)) * z)
+        else:
+            store(g.scale, (t,), splat(1.0))
+    store(g.doubt, (0,), worst)
+    return total
+
+
+@inner
+def backward_edges(point, chain, at, g, last, n, every):
+    """Propagate the message b from n down to ``last`` through the right halo, and normalise it."""
+    M, E = len(chain.first_kind), len(chain.source)
+    source, target, kind, fixed = chain.source, chain.target, chain.kind, point.weight
+    p, b, pb, x = g.p, g.b, g.pb, g.x
+    for t in range(n - 1, last - 1, -1):
+        for m in range(M):
+            store(pb, (0, m), splat(0.0))
+        for e in range(E):
+            i = source[e]
+            q = load(p, (t, kind[e])) * load(b, (0, target[e]))
+            q = q * load(x, (t, at.weight + e)) if at.weights > 0 else q * fixed[e]
+            store(pb, (0, i), load(pb, (0, i)) + q)
+        z = splat(0.0)
+        for m in range(M):
+            s = np.where(load(g.a, (t, m)) > 0.0, load(g.pb, (0, m)), 0.0)
+            store(g.b, (0, m), s)
+            z = z + s
+        if t % every == 0 or t == last:
+            z = 1.0 / z
+            for m in range(M):
+                store(g.b, (0, m), load(g.b, (0, m)) * z)
+
+
+@inner
+def smooth_edges(family, point, chain, at, g, first, last, sums, keep):
+    """Run backwards through the core, adding expectations to ``sums`` and leaving derivatives in the columns ``g.x``.
+
+    With ``keep``, the probabilities of nodes overwrite the filter in ``a``.
+    """
+    M, E, U = len(chain.first_kind), len(chain.source), len(chain.state)
+    a, b, pb, p, r, x = g.a, g.b, g.pb, g.p, g.r, g.x
+    source, target, kind, first_kind, fixed = chain.source, chain.target, chain.kind, chain.first_kind, point.weight
+    edges, begun = sums.edges, sums.first
+    z = splat(0.0)
+    for m in range(M):
+        z = z + load(a, (last, m)) * load(b, (0, m))
+    z = load(g.weight, (0,)) / z
+    for m in range(M):
+        store(b, (0, m), load(b, (0, m)) * z)
+    for t in range(last - 1, first - 1, -1):
+        live = load(g.steps, (0,)) > float(t - first)
+        begins = (load(g.begin, (0,)) == float(t)) & live
+        scale = load(g.scale, (t,))
+        for m in range(M):
+            store(pb, (0, m), splat(0.0))
+        for u in range(U):
+            store(r, (t, u), splat(0.0))
+        for e in range(E):
+            i, u = source[e], kind[e]
+            q = load(p, (t, u)) * load(b, (0, target[e])) * scale
+            q = q * load(x, (t, at.weight + e)) if at.weights > 0 else q * fixed[e]
+            store(pb, (0, i), load(pb, (0, i)) + q)
+            xi = np.where(live, load(a, (t, i)) * q, 0.0)
+            if t == first:
+                xi = np.where(begins, 0.0, xi)
+            store(r, (t, u), load(r, (t, u)) + xi)
+            store(edges, (e,), load(edges, (e,)) + xi)
+            if at.weights > 0:
+                store(x, (t, at.weight + e), xi)
+        if t == first or keep:
+            for m in range(M):
+                gamma = load(a, (t + 1, m)) * load(b, (0, m))
+                if keep:
+                    store(a, (t + 1, m), gamma)
+                if t == first:  # no edge leads into the first node of a sequence
+                    gamma = np.where(begins, gamma, 0.0)
+                    u = first_kind[m]
+                    store(begun, (m,), load(begun, (m,)) + gamma)
+                    store(r, (t, u), load(r, (t, u)) + gamma)
+                    if at.weights > 0:
+                        store(x, (t, at.weight + m), load(x, (t, at.weight + m)) + gamma)
+        for m in range(M):
+            store(b, (0, m), np.where(load(a, (t, m)) > 0.0, load(pb, (0, m)), 0.0))
+    add_kinds(family, point, chain, at, g, sums, first, last)
+
+
+@kernel
+def sweep_edges(family, point, chain, at, task, y, x, layout, seams, g, sums, out, kinds, probabilities, predictive):
+    """Weighted log likelihood of all blocks, and the logarithm of the probability that may have been lost.
+
+    With ``task.back``, expectations and derivatives as well.
+    ``x`` (rows, C) are the columns, and ``out`` (rows, C) gets the derivatives in them; ``kinds`` (rows, U), with
+    ``task.kinds``, the responsibilities of kinds.  ``probabilities`` and ``predictive`` are as in ``full_pass.sweep``.
+    """
+    halo, back = task.halo, task.back
+    M = len(chain.first_kind)
+    total, doubt = 0.0, -1e300
+    for low in range(0, len(layout.first), LANES):
+        last = halo + layout.length[low]  # the longest core of the group
+        n = last + halo if back else last
+        gather_blocks(y, layout, low, halo, n, g)
+        gather_columns(x, chain, at, layout, low, halo, n, g)
+        load_messages(seams.left, low, g.a, 0)
+        logs = forward_edges(family, point, chain, at, g, halo, last, n, task.every, task.careful)
+        store_messages(g.a, halo, low, seams.left)
+        store_messages(g.a, last, low, seams.end)
+        if back:
+            load_messages(seams.right, low, g.b, 0)
+            backward_edges(point, chain, at, g, last, n, task.every)
+            store_messages(g.b, 0, low, seams.right)
+            smooth_edges(family, point, chain, at, g, halo, last, sums, len(probabilities) > 0)
+            store_messages(g.b, 0, low, seams.begin)
+            if len(out) > 0:
+                scatter_columns(g.x, layout, low, halo, out)
+            if task.kinds:
+                scatter_columns(g.r, layout, low, halo, kinds)
+        store(g.pb, (0, 0), logs)
+        for w in range(min(LANES, len(layout.first) - low)):
+            i = low + w
+            total += layout.weight[i] * g.pb[0, 0, w]
+            doubt = max(doubt, g.doubt[0, w])
+            if len(probabilities) > 0:
+                for t in range(layout.length[i]):
+                    for k in range(probabilities.shape[1]):
+                        probabilities[layout.first[i] + t, k] = 0.0
+                    for m in range(M):
+                        probabilities[layout.first[i] + t, chain.node_state[m]] += g.a[halo + t + 1, m, w]
+            if len(predictive) > 0:
+                for t in range(layout.length[i]):
+                    predictive[layout.first[i] + t] = g.top[halo + t, w] - np.log(g.scale[halo + t, w])
+    return total, doubt
+
+
+# ---------------------------------------------------------------- rows at a time, for what must go step by step
+@inner
+def gather_rows(y, x, first, g):
+    """Copy the rows first, first + 1, ... into the lanes of step 0; missing beyond the last."""
+    for w in range(LANES):
+        there = first + w < len(y)
+        for d in range(y.shape[1]):
+            g.y[0, d, w] = y[first + w, d] if there else np.nan
+        for c in range(x.shape[1]):
+            g.x[0, c, w] = x[first + w, c] if there else 0.0
+
+
+@kernel
+def kind_densities(family, point, chain, at, y, x, g, out):
+    """Log density out (n, U) of each row in each kind, 0 where it is missing; minus infinity against a known state."""
+    n, U = out.shape
+    K, D = len(point.c), g.eta.shape[1]
+    moves, scales = at.offsets > 0 or len(point.memory) > 0, at.scales > 0
+    for first in range(0, n, LANES):
+        gather_rows(y, x, first, g)
+        one = observation(family, g.y, 0)
+        present = seen(family, one)
+        for u in range(U):
+            k = chain.state[u]
+            for d in range(D):
+                eta = predictor(g.x, point.level, point.memory, at, 0, K, k, chain.before[u], u, d)
+                store(g.eta, (0, d), eta)
+            zeta = log_scale_at(g.x, at, 0, K, k, u)
+            c = constants(family, point.phi, point.c, k)
+            v = density_moved(family, one, c, observation(family, g.eta, 0), zeta, moves, scales)
+            v = np.where(present, v, 0.0)
+            if at.labels > 0:
+                known = load(g.x, (0, at.label))
+                v = np.where((known < 0.0) | (known == float(chain.state[u])), v, -np.inf)
+            store(g.p, (0, u), v)
+        for w in range(min(LANES, n - first)):
+            for u in range(U):
+                out[first + w, u] = g.p[0, u, w]
+
+
+@kernel
+def add_rows(family, point, chain, at, y, x, kinds, g, sums, out):
+    """Add the derivatives of rows with responsibilities ``kinds`` (n, U) to ``sums`` and to the columns out (n, C)."""
+    n, U = kinds.shape
+    for first in range(0, n, LANES):
+        gather_rows(y, x, first, g)
+        for w in range(LANES):
+            for u in range(U):
+                g.r[0, u, w] = kinds[first + w, u] if first + w < n else 0.0
+        add_kinds(family, point, chain, at, g, sums, 0, 1)
+        for w in range(min(LANES, n - first)):
+            for c in range(at.weight):
+                out[first + w, c] = g.x[0, c, w]
+
+
+@kernel
+def log_forward_edges(logp, log_weight, log_start, fresh, chain, before, filtered, predictive):
+    """Filter in log space: filtered (n, M), predictive (n,); ``before`` (M,) carries over.
+
+    ``log_weight`` (n or 1, E) and ``log_start`` (n or 1, M): one row for each step, or one for all.
+    """
+    n, M, E = len(filtered), filtered.shape[1], len(chain.source)
+    top = np.empty(M)
+    for t in range(n):
+        row = t if len(log_weight) > 1 else 0
+        for m in range(M):
+            top[m] = -np.inf
+            filtered[t, m] = 0.0
+        if fresh[t]:
+            start = t if len(log_start) > 1 else 0
+            for m in range(M):
+                filtered[t, m] = log_start[start, m] + logp[t, chain.first_kind[m]]
+        else:
+            for e in range(E):
+                m = chain.target[e]
+                top[m] = max(top[m], before[chain.source[e]] + log_weight[row, e] + logp[t, chain.kind[e]])
+            for e in range(E):
+                m = chain.target[e]
+                if top[m] > -np.inf:
+                    v = before[chain.source[e]] + log_weight[row, e] + logp[t, chain.kind[e]]
+                    filtered[t, m] += np.exp(v - top[m])
+            for m in range(M):
+                filtered[t, m] = top[m] + np.log(filtered[t, m]) if top[m] > -np.inf else -np.inf
+        highest = np.max(filtered[t])
+        total = 0.0
+        for m in range(M):
+            total += np.exp(filtered[t, m] - highest)
+        predictive[t] = highest + np.log(total)
+        for m in range(M):
+            filtered[t, m] -= predictive[t]
+            before[m] = filtered[t, m]
+
+
+@kernel
+def log_backward_edges(
+    logp, log_weight, fresh, chain, filtered, predictive, before, message, edges, first, kinds, weights, keep
+):
+    """Smooth in log space: ``filtered`` becomes the probabilities of nodes, ``kinds`` (n, U) those of kinds.
+
+    ``edges`` (E,) and ``first`` (M,) are added to; with ``keep``, ``weights`` (n, E) gets the expected transitions of each
+    step and, where a sequence begins, the probabilities of its first nodes.  ``before`` (M,) is the log filter just
+    before these rows, and ``message`` (M,) carries over from the rows after them.
+    """
+    n, M, E, U = len(filtered), filtered.shape[1], len(chain.source), kinds.shape[1]
+    new, top, part = np.empty(M), np.empty(M), np.empty(E)
+    for t in range(n - 1, -1, -1):
+        row = t if len(log_weight) > 1 else 0
+        for u in range(U):
+            kinds[t, u] = 0.0
+        for m in range(M):
+            filtered[t, m] = np.exp(filtered[t, m] + message[m])
+            new[m], top[m] = 0.0, -np.inf
+        if fresh[t]:
+            for m in range(M):
+                first[m] += filtered[t, m]
+                kinds[t, chain.first_kind[m]] += filtered[t, m]
+                message[m] = 0.0
+                if keep:
+                    weights[t, m] = filtered[t, m]
+            continue
+        for e in range(E):
+            i, u = chain.source[e], chain.kind[e]
+            part[e] = log_weight[row, e] + logp[t, u] + message[chain.target[e]] - predictive[t]
+            top[i] = max(top[i], part[e])
+            source = filtered[t - 1, i] if t > 0 else before[i]
+            xi = np.exp(source + part[e])
+            edges[e] += xi
+            kinds[t, u] += xi
+            if keep:
+                weights[t, e] = xi
+        for e in range(E):
+            i = chain.source[e]
+            if top[i] > -np.inf:
+                new[i] += np.exp(part[e] - top[i])
+        for m in range(M):
+            message[m] = top[m] + np.log(new[m]) if top[m] > -np.inf else -np.inf
+
+
+@kernel
+def viterbi_edges(logp, log_weight, log_start, fresh, chain, best, back):
+    """Forward half of Viterbi over rows; ``best`` (M,) carries over, back[t, m] (n, M) is the node before m.
+
+    In a row where a sequence begins, ``back`` holds the best last node of the sequence before.
+    """
+    n, M, E = len(logp), len(best), len(chain.source)
+    new = np.empty(M)
+    for t in range(n):
+        row = t if len(log_weight) > 1 else 0
+        for m in range(M):
+            new[m] = -np.inf
+            back[t, m] = 0
+        if fresh[t]:
+            start = t if len(log_start) > 1 else 0
+            winner = np.argmax(best)
+            for m in range(M):
+                back[t, m] = winner
+                new[m] = log_start[start, m] + logp[t, chain.first_kind[m]]
+        else:
+            for e in range(E):
+                m = chain.target[e]
+                v = best[chain.source[e]] + log_weight[row, e] + logp[t, chain.kind[e]]
+                if v > new[m]:
+                    new[m] = v
+                    back[t, m] = chain.source[e]
+        shift = np.max(new)
+        for m in range(M):
+            best[m] = new[m] - shift

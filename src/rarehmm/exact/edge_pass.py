@@ -1,0 +1,432 @@
+"""One pass over a whole series for models whose rows differ: inputs, autoregression, phases, known states.
+
+It has the interface of ``block_pass.Pass``, and works in the same way: blocks are warmed up over a halo, the messages at
+their seams are compared, and repaired in order where even the longest halo is too short.  What differs is that a chunk
+is read with the earlier rows that its lags need, that columns are computed next to its observations, and that the
+derivatives in these columns lead back to the coefficients.  Where probabilities below e^-300 may matter, because some
+transitions are impossible, everything is computed in log space.
+"""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rarehmm.common.arrays import Array, BoolArray, IntArray
+from rarehmm.common.checks import check_threads
+from rarehmm.data.rows import Rows
+from rarehmm.data.series import Series
+from rarehmm.data.workers import Item
+from rarehmm.engine.contracts.family import columns, prepare
+from rarehmm.engine.dispatch import explained
+from rarehmm.engine.kernels.edges import (
+    EdgeGroup,
+    EdgePoint,
+    EdgeTask,
+    add_rows,
+    edge_group,
+    edge_sums,
+    kind_densities,
+    log_backward_edges,
+    log_forward_edges,
+    split_edge_sums,
+    sweep_edges,
+    viterbi_edges,
+)
+from rarehmm.engine.kernels.full_pass import Layout, Seams
+from rarehmm.engine.kernels.sequential import trace
+from rarehmm.engine.lanes import LANES
+from rarehmm.exact import blocks
+from rarehmm.exact.block_pass import CACHE_BYTES, CAREFUL, EVERY, TOLERANCE, Expectations
+from rarehmm.exact.block_sample import Observations, objective_of, rows_in
+from rarehmm.exact.densities import add_constants, constant_total, row_ranges, sequence_starts
+from rarehmm.model.autoregression import AroundLevel
+from rarehmm.model.effects import RowTerms, pull_start_scale
+from rarehmm.model.model import Model
+from rarehmm.model.parameters import Parameters
+from rarehmm.model.stationary import stationary
+
+NEGLIGIBLE = -27.0  # logarithm of a probability that may be lost, about 1e-12
+
+VANISHING = 1e-100  # messages below this share differ without consequences
+
+
+def edge_point(model: Model, parameters: Parameters) -> EdgePoint:
+    """Check parameters against the model, and put them in the form that kernels for edges read."""
+    model.check_parameters(parameters)
+    phi, transition, start, coefficients = parameters
+    effects, unfolding = model.every_effect, model.unfolding
+    chain, moves, D = unfolding.chain, effects.moves, columns(model.family)
+    c = np.array([prepare(model.family, row) for row in phi], dtype=float).reshape(len(phi), -1)
+    level, memory = np.zeros((len(chain.state), D)), np.zeros((0, D))
+    if isinstance(effects.autoregression, AroundLevel):
+        memory = np.zeros((model.n_states, D))
+        total = effects.block("lags", coefficients).sum(0)  # (C, 1 or K)
+        for i, d in enumerate(moves.predicted):
+            memory[:, d] = total[i]
+            level[:, d] = phi[chain.before, moves.level[d]]
+    nodes = unfolding.start(start, model.start is None)
+    return EdgePoint(
+        phi, c, unfolding.weights(transition), nodes, level, memory, moves.column, moves.logs, moves.power,
+    )  # fmt: skip
+
+
+def _differ(u: Array, v: Array) -> BoolArray:
+    """Mask of the rows in which two sets of messages (n, M) differ, by relative difference of what is not negligible."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        u, v = (np.maximum(m / m.sum(1, keepdims=True), VANISHING) for m in (u, v))
+    return np.asarray(~(np.abs(u - v) <= TOLERANCE * np.maximum(u, v)).all(1))
+
+
+class _Workspace(threading.local):
+    """Arrays that a thread reuses from one pass to the next, which saves page faults."""
+
+    key: Any = None
+    group: EdgeGroup | None = None
+
+
+_workspace = _Workspace()
+
+
+def workspace(n: int, D: int, C: int, model: Model) -> EdgeGroup:
+    """Group of lanes for at least n steps, private to this thread."""
+    chain = model.unfolding.chain
+    key = (D, C, len(chain.state), len(chain.source), len(chain.first_kind))
+    if _workspace.group is None or _workspace.key != key or len(_workspace.group.y) < n:
+        _workspace.key, _workspace.group = key, edge_group(n, D, C, chain)
+    return _workspace.group
+
+
+class EdgePass:
+    """One pass over a series at one set of parameters; see ``block_pass.Pass`` for its arguments."""
+
+    def __init__(
+        self,
+        model: Model,
+        parameters: Parameters,
+        series: Observations,
+        threads: int | None,
+        sequential: bool,
+        back: bool = False,
+        probabilities: Array | None = None,
+        predictive: Array | None = None,
+    ) -> None:
+        model.check(rows_in(series))
+        check_threads(threads)
+        self.model, self.parameters, self.series = model, parameters, rows_in(series)
+        self.objective, self.origins = objective_of(series), np.asarray(series.origins)
+        self.point = edge_point(model, parameters)
+        self.threads, self.sequential, self.back = threads, sequential, back
+        K = model.n_states
+        self.probabilities = np.empty((0, K)) if probabilities is None else probabilities
+        self.predictive = np.empty(0) if predictive is None else predictive
+        chain, effects = model.unfolding.chain, model.every_effect
+        allowed = model.fixed_values.allowed
+        careful = len(chain.first_kind) > K or not allowed.all()
+        steps_matter = (len(self.probabilities) > 0 and not back) or len(self.predictive) > 0
+        self.task = EdgeTask(0, 1 if steps_matter or careful else EVERY, back, False, careful)
+        width = 2 * len(chain.state) + len(chain.first_kind) + effects.width + 3
+        self.largest = CACHE_BYTES // (width * 8 * LANES)  # observations per block, unless halos are longer
+        transition = parameters.transition
+        self.distribution = model.unfolding.start(stationary(transition), True)
+        self.tiny = bool(transition[allowed].min() < CAREFUL)
+
+    def run(self) -> Expectations:
+        """Process all blocks until the seams agree; fall back to log space where nothing else is safe."""
+        if self.tiny:
+            return self.in_log_space()
+        found = None if self.sequential else self.with_halo()
+        if found is None:
+            found = self.repaired()
+        values, doubts, sums, pulled = zip(*found, strict=True)
+        log_likelihood = float(np.sum(values))
+        if not np.isfinite(log_likelihood) or max(doubts) > NEGLIGIBLE:
+            return self.in_log_space()
+        if len(self.predictive) > 0:
+            add_constants(self.model, self.series, self.predictive)
+        return self.expectations(log_likelihood, np.sum(sums, axis=0), list(pulled))
+
+    def expectations(self, log_likelihood: float, sums: Array, pulled: list[Any]) -> Expectations:
+        """Expectations from sums over all rows, and from the derivatives that were pulled through columns."""
+        model, parameters, effects = self.model, self.parameters, self.model.every_effect
+        K, P, D = model.n_states, len(model.family.parameters), columns(model.family)
+        unfolding, transition = model.unfolding, parameters.transition
+        chain = unfolding.chain
+        scores, levels, memories, edges, nodes = split_edge_sums(sums, K, P, D, chain)
+        slopes, first, pairs = np.zeros(effects.size), np.zeros(K), np.zeros((K, K))
+        if self.back:
+            scores = scores + sum(part.scores for part in pulled)
+            slopes += sum(part.coefficients for part in pulled)
+            if len(self.point.memory) > 0:
+                lags = effects.block("lags", slopes)
+                for i, d in enumerate(effects.moves.predicted):
+                    np.add.at(scores[:, effects.moves.level[d]], chain.before, levels[:, d])
+                    lags[:, i] += memories[:, d] if lags.shape[2] > 1 else memories[:, d].sum()
+            if effects.slopes is None:
+                first = unfolding.pull_first(parameters.start, nodes, model.start is None)
+                pairs = unfolding.pull(transition, edges)
+            else:
+                pairs = sum(part.logits for part in pulled) + pairs
+            start = sum(part.start for part in pulled)
+            if np.any(start):
+                more_scores, lag, more, begun = pull_start_scale(effects, parameters, np.asarray(start))
+                scores, pairs, first = scores + more_scores, pairs + more, first + begun
+                effects.block("lags", slopes)[:, 0, 0] += lag
+        value = log_likelihood + constant_total(model, self.series)
+        return Expectations(value, scores, np.zeros(K), np.zeros((K, 0)), pairs, first, slopes)
+
+    # ------------------------------------------------------------ blocks and halos
+    def plans(self) -> Iterator[None]:
+        """Set up blocks, chunks and initial seams, with longer and longer halos."""
+        for found, halo in self.objective.plans(self.largest, len(self.probabilities) > 0):
+            self.blocks = found
+            self.task = self.task._replace(halo=0 if found.fresh.all() else halo)
+            self.parts = blocks.chunks(found, self.task.halo, len(self.series))
+            self.messages = np.ones((4, len(found.first), len(self.distribution)))
+            self.messages[0] = self.distribution
+            self.seams = Seams(*self.messages)
+            yield
+
+    def with_halo(self) -> list[Any] | None:
+        """Results of all chunks if some halo is long enough at every seam; else None, with the failing blocks marked.
+
+        Halos are tried on the first chunk.  The blocks of a sample have no neighbours to agree with.
+        """
+        for _ in self.plans():
+            head = self.run_chunks(self.parts[:1])
+            if not self.objective.is_exact or self.mark_seams(self.parts[0].high) == 0:
+                break
+        found = head + self.run_chunks(self.parts[1:])
+        if not self.objective.is_exact or self.mark_seams(len(self.blocks.first)) == 0:
+            return found
+        return None
+
+    def mark_seams(self, count: int) -> int:
+        """Mark the first ``count`` blocks whose messages at the seams do not agree, and return their number."""
+        joined = np.flatnonzero(~self.blocks.fresh[1:count])
+        self.marks, self.marks_back = np.zeros((2, len(self.blocks.first)), dtype=bool)
+        left, right, end, begin = self.seams
+        self.marks[joined + 1] = _differ(left[joined + 1], end[joined])
+        if self.back:
+            self.marks_back[joined] = _differ(end[joined] * right[joined], end[joined] * begin[joined + 1])
+        return int(self.marks.sum() + self.marks_back.sum())
+
+    def repaired(self) -> list[Any]:
+        """Results after messages were propagated through blocks in order, after which no halo is needed.
+
+        Blocks are followed from the first one that is marked until their messages no longer change.
+        """
+        if self.sequential:
+            *_, _ = self.plans()  # the longest halo
+            self.marks, self.marks_back = np.ones((2, len(self.blocks.first)), dtype=bool)
+        left, right, end, begin = self.seams
+        fresh, n = self.blocks.fresh, len(self.blocks.first)
+        task, marked = self.task._replace(halo=0), self.marks.copy()
+        for i in range(n):
+            if i > 0 and not fresh[i]:
+                left[i] = end[i - 1]
+            if not marked[i]:
+                continue
+            before = end[i].copy()
+            self.task = task._replace(back=False)
+            self.run_block(i)
+            if i + 1 < n and not fresh[i + 1] and _differ(before[None], end[i : i + 1])[0]:
+                marked[i + 1] = True
+        if self.back:
+            marked = self.marks_back | self.marks | marked  # other states may be reachable now
+            for i in range(n - 1, -1, -1):
+                right[i] = begin[i + 1] if i + 1 < n and not fresh[i + 1] else 1.0
+                if not marked[i]:
+                    continue
+                before = begin[i].copy()
+                self.task = task
+                self.run_block(i)
+                if i > 0 and not fresh[i] and _differ(before[None], begin[i : i + 1])[0]:
+                    marked[i - 1] = True
+        self.task = task
+        self.parts = blocks.chunks(self.blocks, 0, len(self.series))
+        return self.run_chunks(self.parts)
+
+    def run_block(self, i: int) -> None:
+        """Run one block by itself from its messages, and keep those at its ends."""
+        first = int(self.blocks.first[i])
+        self.run_chunks([blocks.Chunk(i, i + 1, slice(i, i + 1), first, first + int(self.blocks.length[i]))], fill=False)
+
+    # ------------------------------------------------------------ chunks
+    def run_chunks(self, parts: list[blocks.Chunk], fill: bool = True) -> list[Any]:
+        """Run the kernel over chunks, and store the messages at their seams."""
+        longest = max((int(self.blocks.length.max()) + 2 * self.task.halo), 1)
+        work = EdgeSweep(self.model, self.parameters, self.point, self.task, longest)
+        items = []
+        for chunk in parts:
+            rows = slice(chunk.first, chunk.last) if fill else slice(0, 0)
+            early = self.early(chunk.first)
+            layout = Layout(*self.blocks.within(chunk))
+            local = np.ascontiguousarray(self.messages[:, chunk.blocks])
+            given = (
+                self.begins(early, chunk.last), chunk.first - early, layout, local, self.probabilities[rows],
+                self.predictive[rows],
+            )  # fmt: skip
+            items.append(Item(early, chunk.last, given))
+        fills = fill and len(self.probabilities) + len(self.predictive) > 0
+        found = self.series.over_rows(work, items, self.threads, fills)
+        for chunk, (*_, local) in zip(parts, found, strict=True):
+            self.messages[:, chunk.blocks] = local
+        return [tuple(one[:-1]) for one in found]
+
+    def early(self, first: int) -> int:
+        """First row that the rows from ``first`` on need for their lags: the last value observed before them, at least."""
+        effects = self.model.every_effect
+        if effects.reach == 0:
+            return first
+        begin = int(self.series.bounds[np.searchsorted(self.series.bounds, first, side="right") - 1])
+        low = max(begin, first - effects.reach)
+        if not effects.fills_gaps or self.series.n_missing == 0:
+            return low
+        step = max(effects.reach, 64)
+        while low > begin and np.isnan(self.series.read(low, first)).all():
+            low, step = max(begin, low - step), 4 * step
+        return low
+
+    def begins(self, low: int, high: int) -> IntArray:
+        """First row (n,) of the sequence of each of the rows [low, high), relative to ``low``."""
+        sequence = np.searchsorted(self.series.bounds, [low, high - 1], side="right") - 1
+        members = np.arange(sequence[0], sequence[1] + 1)
+        return np.asarray(np.repeat(self.origins[members] - low, self.series.lengths_within(low, high)))
+
+    # ------------------------------------------------------------ log space
+    def in_log_space(self) -> Expectations:
+        """Compute everything in log space, step by step: much slower, but correct for any transition matrix."""
+        model, chain = self.model, self.model.unfolding.chain
+        if not self.objective.is_exact:
+            raise ValueError(
+                "a sample of blocks cannot be processed in log space, which these impossible transitions need. Raise "
+                "memory_limit, or use small probabilities, such as 1e-10, instead of zeros."
+            )
+        T, M = len(self.series), len(chain.first_kind)
+        K, P, D = model.n_states, len(model.family.parameters), columns(model.family)
+        filtered, predictive, top, before = np.empty((T, M)), np.empty(T), np.empty(T), np.zeros(M)
+        for low, high in row_ranges(self.series):
+            terms, logp, log_weight, log_start, fresh = self.log_terms(low, high)
+            rows = slice(low, high)
+            top[rows] = logp.max(1)
+            logp -= top[rows, None]
+            log_forward_edges(logp, log_weight, log_start, fresh, chain, before, filtered[rows], predictive[rows])
+        flat, _ = edge_sums(K, P, D, chain)
+        message, pulled = np.zeros(M), []
+        for low, high in reversed(row_ranges(self.series)) if self.back else ():
+            terms, logp, log_weight, _, fresh = self.log_terms(low, high)
+            rows, ext = slice(low, high), len(terms.y) - (high - low)
+            logp -= top[rows, None]
+            kinds = np.empty((high - low, len(chain.state)))
+            out = np.zeros((len(terms.y), terms.x.shape[1]))
+            edges, first = np.zeros(len(chain.source)), np.zeros(M)
+            weights = np.zeros((high - low, len(chain.source)))
+            changing = terms.at.weights > 0
+            log_backward_edges(
+                logp, log_weight, fresh, chain, filtered[rows], predictive[rows], filtered[max(low - 1, 0)].copy(),
+                message, edges, first, kinds, weights, changing,
+            )  # fmt: skip
+            if changing:
+                out[ext:, terms.at.weight : terms.at.weight + terms.at.weights] = weights
+            mine, sums = edge_sums(K, P, D, chain)
+            group = workspace(1, D, terms.x.shape[1], model)
+            with explained(model.name):
+                add_rows(
+                    model.family, self.point, chain, terms.at, terms.y[ext:], terms.x[ext:], kinds, group, sums, out[ext:]
+                )  # fmt: skip
+            sums.edges[:, 0] += edges
+            sums.first[:, 0] += first
+            flat += mine
+            pulled.append(model.every_effect.pull(self.parameters, terms, out, model.unfolding))
+        if len(self.probabilities) > 0:
+            nodes = filtered if self.back else np.exp(filtered)
+            self.probabilities[:] = 0.0
+            np.add.at(self.probabilities.T, chain.node_state, nodes.T)
+        if len(self.predictive) > 0:
+            self.predictive[:] = predictive + top
+            add_constants(model, self.series, self.predictive)
+        return self.expectations(float((predictive + top).sum()), flat.sum(-1), pulled)
+
+    def log_terms(self, low: int, high: int) -> tuple[RowTerms, Array, Array, Array, Any]:
+        """Columns of the rows [low, high) and those before them, and their log densities, weights and starts."""
+        model, chain = self.model, self.model.unfolding.chain
+        early = self.early(low)
+        terms = model.every_effect.rows(
+            self.parameters, self.series.read_rows(early, high), self.begins(early, high), model.unfolding
+        )
+        ext, at = low - early, terms.at
+        logp = np.empty((high - low, len(chain.state)))
+        with explained(model.name):
+            group = workspace(1, terms.y.shape[1], terms.x.shape[1], model)
+            kind_densities(model.family, self.point, chain, at, terms.y[ext:], terms.x[ext:], group, logp)
+        with np.errstate(divide="ignore"):
+            if at.weights > 0:
+                log_weight = np.log(terms.x[ext:, at.weight : at.weight + at.weights])
+                log_start = log_weight[:, : len(chain.first_kind)]
+            else:
+                log_weight, log_start = np.log(self.point.weight)[None], np.log(self.point.start)[None]
+        return terms, logp, log_weight, np.ascontiguousarray(log_start), sequence_starts(self.series, low, high)
+
+
+@dataclass(frozen=True)
+class EdgeSweep:
+    """The work of a pass on one chunk, which can be sent to another process."""
+
+    model: Model
+    parameters: Parameters
+    point: EdgePoint
+    task: EdgeTask
+    longest: int
+
+    def __call__(
+        self, rows: Rows, begin: IntArray, ext: int, layout: Layout, messages: Array, probabilities: Array,
+        predictive: Array,
+    ) -> tuple[float, float, Array, Any, Array]:  # fmt: skip
+        """Log likelihood, probability that may be lost, sums, derivatives, and the messages at the ends of blocks."""
+        model, effects = self.model, self.model.every_effect
+        K, P, D = model.n_states, len(model.family.parameters), columns(model.family)
+        chain = model.unfolding.chain
+        terms = effects.rows(self.parameters, rows, begin, model.unfolding)
+        flat, sums = edge_sums(K, P, D, chain)
+        C = terms.x.shape[1]
+        out = np.zeros((len(terms.y) if self.task.back else 0, C))
+        with explained(model.name):
+            value, doubt = sweep_edges(
+                model.family, self.point, chain, terms.at, self.task, terms.y[ext:], terms.x[ext:], layout,
+                Seams(*messages), workspace(self.longest, D, C, model), sums, out[ext:], np.zeros((0, len(chain.state))),
+                probabilities, predictive,
+            )  # fmt: skip
+        pulled = effects.pull(self.parameters, terms, out, model.unfolding) if self.task.back else None
+        return value, doubt, flat.sum(-1), pulled, messages
+
+
+def decode_edges(model: Model, parameters: Parameters, series: Series) -> tuple[IntArray, float]:
+    """Most probable path of states (T,), and its joint log density with the series without constants."""
+    work, chain = EdgePass(model, parameters, series, 1, False), model.unfolding.chain
+    T, M = len(series), len(chain.first_kind)
+    back, best, total = np.empty((T, M), dtype=np.int32), np.zeros(M), 0.0
+    for low, high in row_ranges(series):
+        _, logp, log_weight, log_start, fresh = work.log_terms(low, high)
+        viterbi_edges(logp, log_weight, log_start, fresh, chain, best, back[low:high])
+    nodes = np.empty(T, dtype=np.int64)
+    trace(back, int(np.argmax(best)), nodes)
+    for low, high in row_ranges(series):
+        total += _along(work, nodes, low, high)
+    return np.asarray(chain.node_state[nodes]), total
+
+
+def _along(work: EdgePass, nodes: IntArray, low: int, high: int) -> float:
+    """Joint log density of rows [low, high) and their nodes, given the node before."""
+    chain = work.model.unfolding.chain
+    _, logp, log_weight, log_start, fresh = work.log_terms(low, high)
+    lookup = np.full((len(chain.first_kind),) * 2, -1)
+    lookup[chain.source, chain.target] = np.arange(len(chain.source))
+    here, row = nodes[low:high], np.arange(high - low)
+    edge = lookup[nodes[np.maximum(np.arange(low, high) - 1, 0)], here]
+    changing, starting = len(log_weight) > 1, len(log_start) > 1
+    steps = log_weight[row if changing else 0, edge] + logp[row, chain.kind[edge]]
+    begun = log_start[row if starting else 0, here] + logp[row, chain.first_kind[here]]
+    return float(np.where(fresh, begun, steps).sum())

@@ -1,0 +1,60 @@
+"""Models whose rows differ, beside the enumeration of all paths: inputs, lags, phases, known and missing values."""
+
+import zlib
+
+import numpy as np
+import pytest
+from oracle_regimes import enumerate_regimes
+from regime_cases import as_model, covering, every_choice, label, make_case
+
+from rarehmm import (
+    decode,
+    filter_states,
+    joint_log_density,
+    log_likelihood,
+    log_posterior,
+    predictive_log_density,
+    smooth,
+)
+
+CHOICES = covering()
+
+
+def check(choice):
+    """Likelihood, probabilities, predictive densities and the gradient of a model of one kind."""
+    seed = zlib.crc32(label(choice).encode())
+    case = make_case(choice, seed)
+    value, smoothed, filtered = enumerate_regimes(case)
+    model, parameters, series = as_model(case)
+    assert log_likelihood(model, parameters, series) == pytest.approx(value, rel=1e-10, abs=1e-10)
+    np.testing.assert_allclose(smooth(model, parameters, series), smoothed, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(filter_states(model, parameters, series), filtered, rtol=1e-10, atol=1e-10)
+    assert predictive_log_density(model, parameters, series).sum() == pytest.approx(value, rel=1e-10, abs=1e-10)
+    check_gradient(*as_model(case, "default"))
+    return model, parameters, series
+
+
+def check_gradient(model, parameters, series):
+    theta, h = model.pack(parameters), 1e-5
+    np.testing.assert_allclose(model.pack(model.unpack(theta)), theta, rtol=1e-9, atol=1e-9)
+    _, slope = log_posterior(model, theta, series)
+    differences = [
+        (log_posterior(model, theta + h * one, series)[0] - log_posterior(model, theta - h * one, series)[0]) / (2 * h)
+        for one in np.eye(model.size)
+    ]
+    np.testing.assert_allclose(slope, differences, rtol=1e-6, atol=1e-6)
+
+
+def test_the_choices_cover_all_pairs_and_are_few():
+    assert len(CHOICES) <= 40
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids=label)
+def test_models_agree_with_the_enumeration_of_all_paths(choice):
+    check(choice)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("choice", list(every_choice()), ids=label)
+def test_all_models_agree_with_the_enumeration_of_all_paths(choice):
+    check(choice)
