@@ -43,6 +43,8 @@ from rarehmm.engine.contracts.family import (
     prepare,
     score,
     statistics,
+    with_log_scale,
+    with_predictor,
 )
 from rarehmm.engine.dispatch import JIT, compiled
 from rarehmm.exact.densities import densities, prepared
@@ -68,7 +70,7 @@ def test_the_folder_is_the_registry():
 LARGE = [*SIZES[1:], *PRODUCTS[1:]]
 WITH_KERNELS = {
     "kernels_agree_with_numpy", "window_gradients_add_up", "m_steps_converge_to_the_mode", "m_steps_keep_fixed_values",
-    "conditional_draws_from_the_posterior",
+    "conditional_draws_from_the_posterior", "linear_predictors_move_the_parameters", "log_scales_move_the_parameters",
 }  # fmt: skip
 assert {one.holds.__name__ for one in REQUIREMENTS} >= WITH_KERNELS
 
@@ -178,7 +180,9 @@ def laplace(**wrong):
         if name not in FUNCTIONS:
             setattr(Laplace, name, value)
     for name, (generic, right) in FUNCTIONS.items():
-        compiled(generic, Laplace)(wrong.get(name, right))
+        function = wrong.get(name, right)
+        if function is not None:
+            compiled(generic, Laplace)(function)
     return Laplace()
 
 
@@ -186,6 +190,8 @@ FUNCTIONS = {
     "prepare": (prepare, lambda family, phi: (phi[0], 1 / phi[1], -np.log(2 * phi[1]))),
     "log_density": (log_density, lambda family, y, c: c[2] - np.abs(y - c[0]) * c[1]),
     "score": (score, lambda family, y, c: (np.where(y > c[0], c[1], -c[1]), (np.abs(y - c[0]) * c[1] - 1) * c[1])),
+    "with_predictor": (with_predictor, None),
+    "with_log_scale": (with_log_scale, None),
 }
 UNSURE = Parameter("centre", support="real", prior=Flat())
 SPREAD = Parameter("spread", support="positive", prior=InverseGamma(2.0, 1.0))
@@ -241,7 +247,8 @@ def test_a_right_family_of_a_user_is_let_in():
     found = check_emission(laplace(), seed=3)
     assert "score is the slope" in str(found)
     assert "without maximise: modes are found by gradients" in str(found)
-    assert tuple(found.without) == ("maximise", "conditional")
+    assert tuple(found.without) == ("maximise", "conditional", "linear_predictor", "log_scale")
+    assert "without log_scale: inputs on the scale are refused" in str(found)
 
 
 @pytest.mark.parametrize("message", WRONG)
@@ -258,6 +265,106 @@ def test_the_contract_is_held_at_sensible_points():
         check_emission(Gaussian(), phi=[[0.0, 1.0], [1.0, -1.0]])
     with pytest.raises(TypeError, match="pass an instance"):
         check_emission(Gaussian)
+
+
+def test_inputs_on_a_family_of_a_user_are_checked():
+    assert "log scales move the parameters" in str(check_emission(laplace(**INPUTS)))
+
+
+INPUTS = {
+    "linear_predictor": ("centre",),
+    "log_scale": (("spread", 1.0),),
+    "with_predictor": lambda family, y, c, eta: (y - eta, c),
+    "with_log_scale": lambda family, y, c, zeta: (y, (c[0], c[1] * np.exp(-zeta), c[2] - zeta)),
+}
+WRONG_INPUTS = {
+    "log_density after inputs on linear_predictor at .*, for row .* at the parameters moved by hand, it is": {
+        "with_predictor": lambda family, y, c, eta: (y + eta, c)
+    },
+    "log_density after inputs on log_scale at .*, for row": {
+        "with_log_scale": lambda family, y, c, zeta: (y, (c[0], c[1] * np.exp(-zeta), c[2]))
+    },
+    "score of 'centre' after inputs on log_scale at .*, for row": {  # the density is right
+        "with_log_scale": lambda family, y, c, zeta: (c[0] + (y - c[0]) * np.exp(-zeta), (c[0], c[1], c[2] - zeta))
+    },
+    "log_density after inputs on linear_predictor, then log_scale, at": {  # right where the centre has not moved
+        "with_predictor": lambda family, y, c, eta: (y, (c[0] + eta, c[1], c[2])),
+        "with_log_scale": lambda family, y, c, zeta: (
+            y, (c[0] + np.where(c[0] > 0.7, zeta, 0.0), c[1] * np.exp(-zeta), c[2] - zeta)),
+    },
+    "draw with parameters of each row .* differs": {
+        "draw": lambda self, rng, states, phi: rng.laplace(phi[states % 2, 0], phi[states % 2, 1] + (len(phi) > 2))
+    },
+    r"cdf with parameters \(P, n\) of each row, in row, column \[.*\] is": {
+        "cdf": lambda self, y, phi: laplace_distribution.cdf(y, phi[0], np.max(phi[1]))
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", WRONG_INPUTS)
+def test_the_contract_notices_wrong_inputs(message):
+    with pytest.raises(ValueError, match=message):
+        check_emission(laplace(**(INPUTS | WRONG_INPUTS[message])))
+
+
+def test_the_contract_notices_inputs_in_a_kernel_that_are_not_those_of_numpy(monkeypatch):
+    right = contract.moved_densities
+    monkeypatch.setattr(contract, "moved_densities", lambda *args: [1.0001 * x for x in right(*args)])
+    with pytest.raises(ValueError, match=r"log_density after inputs on linear_predictor in a kernel at mean = 0\.7"):
+        held(Gaussian(), "linear_predictors_move_the_parameters")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"linear_predictor": "centre"}, r"linear_predictor is 'centre'; it must be a tuple of names"),
+        ({"linear_predictor": ("mean",)}, "linear_predictor names 'mean'; its parameters are centre, spread"),
+        ({"log_scale": ("spread",)}, r"log_scale is \('spread',\); it must be a tuple of pairs of a name and a power"),
+        ({"log_scale": (("scale", 1.0),)}, "log_scale names 'scale'; its parameters are centre, spread"),
+        ({"log_scale": (("centre", 1.0),)}, "log_scale names 'centre', which is real; it takes positive parameters"),
+        ({"with_predictor": None}, "has linear_predictor but no with_predictor: attach one with @compiled"),
+        ({"with_log_scale": None}, "has log_scale but no with_log_scale: attach one with @compiled"),
+        ({"with_predictor": lambda family, y, c, eta: y - eta}, r"with_predictor must return a pair \(y', c'\)"),
+        ({"with_log_scale": lambda family, y, c, zeta: (y, c[:2])}, "must return c or a tuple of 3 constants c', not"),
+        ({"with_predictor": lambda family, y, c, eta: (y - c[5], c)}, "with_predictor failed on an array .IndexError"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(more, message):
+    with pytest.raises((TypeError, ValueError), match="Laplace.*" + message):
+        model_of(laplace(**(INPUTS | more)))
+
+
+@pytest.mark.parametrize("family", [kind() for kind in families().values() if not hasattr(kind, "linear_predictor")])
+def test_a_family_without_a_meaning_for_inputs_refuses_them_by_name(family):
+    name = type(family).__name__
+    assert hook(family, "linear_predictor") == hook(family, "log_scale") == ()
+    with pytest.raises(TypeError, match=f"{name} takes no inputs: it has no linear_predictor"):
+        with_predictor(family, 1.0, (1.0,), 0.5)
+    with pytest.raises(TypeError, match=f"{name} takes no inputs on its scale: it has no log_scale"):
+        with_log_scale(family, 1.0, (1.0,), 0.5)
+
+
+def test_inputs_move_what_the_table_says():
+    """Also which families have none: that is a decision for each."""
+    found = {name: (hook(kind(), "linear_predictor"), hook(kind(), "log_scale")) for name, kind in families().items()}
+    squares = (("variance_0", 2.0), ("variance_1", 2.0))
+    assert found == {
+        "bernoulli": (("log_odds",), ()),
+        "categorical": ((), ()),
+        "exponential": (("mean",), ()),
+        "free_negative_binomial": (("mean",), ()),
+        "free_student_t": (("mean",), (("scale2", 2.0),)),
+        "gamma": (("mean",), ()),
+        "gaussian": (("mean",), (("variance", 2.0),)),
+        "gaussian_mixture": (("mean",), squares),
+        "log_normal": (("mean_log",), (("variance_log", 2.0),)),
+        "multivariate_gaussian": (("mean_0", "mean_1"), (("residual_0", 2.0), ("residual_1", 2.0))),
+        "negative_binomial": (("mean",), ()),
+        "poisson": (("rate",), ()),
+        "student_t": (("mean",), (("scale2", 2.0),)),
+        "von_mises": ((), ()),
+        "zero_inflated_poisson": (("rate",), ()),
+    }
 
 
 class Poor(NamedTuple):

@@ -1,6 +1,7 @@
 """Each family of the folder on a series with a rare state: gradients, finding, names, and samplers that agree."""
 
 import pickle
+import time
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from scipy.stats import nbinom
 from small_models import off_gibbs
 
 import rarehmm as rh
+from rarehmm.conformance.emission import Case, default_phi, inputs_of_each_row
 from rarehmm.data.domains import POSITIVE, REALS
 from rarehmm.emissions import families
 from rarehmm.emissions._sized import Sized
@@ -20,10 +22,12 @@ from rarehmm.engine.contracts.family import (
     add_statistics,
     complete_score,
     log_density,
+    move_parameters,
     prepare,
     score,
     statistics,
     summed_score,
+    with_predictor,
 )
 from rarehmm.engine.special import log_minus_digamma
 from rarehmm.search.labels import from_labels
@@ -261,6 +265,68 @@ def test_windows_and_all_data_have_the_same_posterior(name):
 def test_a_dispersion_out_of_bounds_is_refused(r):
     with pytest.raises(ValueError, match=r"r is .*; it must lie between 0 and 1e6. For larger values use Poisson\(\)"):
         rh.NegativeBinomial(r).check()
+
+
+EVERY = [kind() for kind in families().values()] + [
+    rh.MultivariateGaussian(3), rh.GaussianMixture(3), rh.Product(rh.Gaussian(), rh.VonMises(), rh.Poisson()),
+    rh.Product(rh.MultivariateGaussian(2), rh.Categorical(3)),
+]  # fmt: skip
+
+
+def rows_of_parameters(family, n):
+    """Parameters (n, P) that differ from row to row."""
+    near = np.random.default_rng(1).uniform(0.5, 2.0, (n, len(family.parameters)))
+    return np.where([p.support == "real" for p in family.parameters], near - 1.0, near)
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("family", EVERY, ids=lambda f: type(f).__name__)
+def test_each_row_may_have_parameters_of_its_own(family):
+    inputs_of_each_row(Case(family, default_phi(family)))
+    phi = rows_of_parameters(family, 50)
+    y = family.draw(np.random.default_rng(0), np.arange(50), phi)
+    function = family.cdfs if hasattr(family, "cdfs") else family.cdf
+    found = function(y, phi.T)
+    np.testing.assert_allclose(found, [function(y[[t]], phi[t])[0] for t in range(50)], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("family", EVERY, ids=lambda f: type(f).__name__)
+def test_parameters_of_each_row_cost_no_loop(family):
+    """A hundred thousand rows: less than a second, where a loop over rows would take ten."""
+    phi = rows_of_parameters(family, 100_000)
+    start = time.perf_counter()
+    y = family.draw(np.random.default_rng(0), np.arange(len(phi)), phi)
+    (family.cdfs if hasattr(family, "cdfs") else family.cdf)(y, phi.T)
+    assert time.perf_counter() - start < 3.0
+    assert np.isfinite(y).all()
+
+
+@pytest.mark.parametrize("mean", [1e-6, 0.3, 40.0, 1e6])
+@pytest.mark.parametrize("eta", [-30.0, -1.0, 0.0, 3.0, 30.0])
+@pytest.mark.parametrize(
+    "family", [rh.NegativeBinomial(1e-3), rh.NegativeBinomial(1e5), rh.ZeroInflatedPoisson(), rh.FreeNegativeBinomial(),
+               rh.GammaEmission(), rh.Exponential(), rh.Poisson()], ids=repr,
+)  # fmt: skip
+def test_rates_keep_their_digits_far_from_where_they_were(family, mean, eta):
+    phi = np.array([mean, 0.7])[: len(family.parameters)]
+    y = np.array([1.0, 2.0, 50.0, 1e6])
+    moved = with_predictor(family, y, prepare(family, phi), eta)
+    there = prepare(family, move_parameters(family, phi, eta))
+    expected = log_density(family, y, there)
+    np.testing.assert_allclose(log_density(family, *moved), expected, rtol=1e-9, atol=1e-9)
+    for found, wanted in zip(score(family, *moved), score(family, y, there), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("odds", [-800.0, -40.0, -1.0, 0.0, 2.0, 40.0, 800.0])
+@pytest.mark.parametrize("eta", [-30.0, 0.0, 0.5, 900.0])
+def test_log_odds_move_without_overflow(odds, eta):
+    family, y = rh.Bernoulli(), np.array([0.0, 1.0])
+    found = with_predictor(family, y, prepare(family, np.array([odds])), np.array([eta, eta]))
+    there = prepare(family, np.array([odds + eta]))
+    np.testing.assert_allclose(log_density(family, *found), log_density(family, y, there), rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(score(family, *found), score(family, y, there), rtol=1e-12, atol=1e-15)
 
 
 def test_a_family_of_one_size_has_no_arguments():

@@ -8,10 +8,16 @@ import pytest
 from scipy.stats import kstest, multivariate_normal
 
 import rarehmm as rh
+from rarehmm.emissions._missing_columns import n_statistics
 from rarehmm.emissions.multivariate_gaussian import draw_gaussian
-from rarehmm.engine.contracts.family import observed_rows, prepare, statistics
-from rarehmm.engine.dispatch import JIT
+from rarehmm.engine import lanes
+from rarehmm.engine.contracts.family import add_statistics, move_parameters, observed_rows, prepare, statistics
+from rarehmm.engine.dispatch import JIT, kernel
+from rarehmm.engine.kernels.messages import constants, observation
+from rarehmm.engine.kernels.moved_densities import add_inputs
+from rarehmm.engine.lanes import LANES, splat
 from rarehmm.exact.batched import BatchedLogPosterior
+from rarehmm.exact.densities import prepared
 from rarehmm.posterior.prediction import StreamParameters, update
 from rarehmm.windows.gradients import window_gradients
 from rarehmm.windows.windows import Windows
@@ -239,6 +245,33 @@ def test_the_default_rule_and_gibbs_agree_in_two_columns(T, sweeps):
     np.testing.assert_allclose(draws.mean(0), gold.mean(0), atol=0.2 * gold.std(0).max())
     assert (np.abs(draws.mean(0) - gold.mean(0)) < 0.2 * gold.std(0)).all()
     np.testing.assert_allclose(draws.std(0), gold.std(0), rtol=0.15)
+
+
+@kernel
+def moved_statistics(family, point, y, eta, zeta, room, total):
+    """Statistics of one row of lanes in the first state after inputs, one row at a time."""
+    c = constants(family, point, point.c, 0)
+    x, moved = add_inputs(
+        family, observation(family, y, 0), c, observation(family, eta, 0), observation(family, zeta, 0)
+    )
+    add_statistics(family, x, moved, splat(1.0), lanes.row(room, 0), lanes.row(total, 0))
+
+
+@both
+@pytest.mark.jit
+def test_statistics_of_rows_with_inputs_in_kernels(diagonal):
+    """Those of what is left of the rows, also where columns are missing; kernels read them from memory otherwise."""
+    family, D = rh.MultivariateGaussian(3, diagonal), 3
+    model, rng = rh.Model(family, 2, rh.no_priors(family)), np.random.default_rng(0)
+    point = prepared(model, model.natural(np.full((2, len(family.parameters)), 0.8), np.full((2, 2), 0.5)))
+    (y, eta, zeta), room = rng.normal(size=(3, 1, D, LANES)), np.zeros((1, D, LANES))
+    y[0, 1, 3], y[0, :2, 4] = np.nan, np.nan
+    total = np.zeros((1, n_statistics(D, not diagonal), LANES))
+    moved_statistics(family, point, y, eta, zeta, room, total)
+    for w in range(LANES):
+        phi = move_parameters(family, point.phi[0], eta[0, :, w], zeta[0, :, w])
+        expected = statistics(family, tuple(y[0, :, w, None]), prepare(family, phi))
+        np.testing.assert_allclose(total[0, :, w], np.squeeze(expected), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("columns", [1, 0, 2.5, True])

@@ -11,6 +11,11 @@ from numba import typeof, types
 from small_models import Pair
 
 import rarehmm as rh
+from rarehmm.conformance.emission import (
+    Case,
+    linear_predictors_move_the_parameters,
+    log_scales_move_the_parameters,
+)
 from rarehmm.data.domains import REALS
 from rarehmm.emissions import families, rivals
 from rarehmm.engine.contracts.family import (
@@ -19,10 +24,13 @@ from rarehmm.engine.contracts.family import (
     constant,
     domains,
     log_density,
+    move_parameters,
     observed_rows,
     prepare,
     score,
     statistics,
+    with_log_scale,
+    with_predictor,
 )
 from rarehmm.engine.dispatch import compiled
 from rarehmm.engine.dispatch.tags import tags
@@ -190,6 +198,65 @@ def test_heavier_tails_are_those_of_the_parts_that_have_some():
     np.testing.assert_allclose(found[0][1], np.column_stack([rh.Gaussian().heavier(phi[:, :2])[0][1], phi[:, 2]]))
     assert len({type(f) for f, _ in found}) == 1  # settings are fields: the kernels of one serve all
     assert not hasattr(rh.Product(rh.Bernoulli(), rh.Bernoulli()), "heavier")
+
+
+# ---------------------------------------------------------------- inputs
+SOME = rh.Product(angle=rh.VonMises(), hits=rh.Poisson(), both=rh.MultivariateGaussian(2), kind=rh.Categorical(3),
+                  mix=rh.GaussianMixture(2))  # fmt: skip
+
+
+def test_inputs_move_the_parts_that_take_them():
+    assert SOME.linear_predictor == ("hits_rate", "both_mean_0", "both_mean_1", "mix_mean")
+    assert SOME.log_scale == (
+        ("both_residual_0", 2.0), ("both_residual_1", 2.0), ("mix_variance_0", 2.0), ("mix_variance_1", 2.0),
+    )  # fmt: skip
+    without = rh.Product(rh.VonMises(), rh.Categorical(3))
+    assert not {"linear_predictor", "log_scale"} & set(dir(without))
+    with pytest.raises(TypeError, match=r"Product\(VonMises, Categorical3\) takes no inputs: it has no linear_pred"):
+        with_predictor(without, (0.0, 1.0), prepare(without, np.ones(4)), (0.0, 0.0))
+
+
+def test_a_parameter_moves_by_the_input_of_its_own_column():
+    eta, zeta = np.log(np.arange(2.0, 8.0)), np.log(np.arange(12.0, 18.0))
+    phi = np.ones((1, len(SOME.parameters)))
+    found = dict(zip((p.name for p in SOME.parameters), move_parameters(SOME, phi, eta, zeta)[0], strict=True))
+    expected = {"hits_rate": 3.0, "both_mean_0": 1 + np.log(4), "both_mean_1": 1 + np.log(5), "mix_mean": 1 + np.log(7),
+                "both_residual_0": 14.0**2, "both_residual_1": 15.0**2, "mix_variance_0": 17.0**2,
+                "mix_variance_1": 17.0**2}  # fmt: skip
+    assert found == pytest.approx(dict.fromkeys(found, 1.0) | expected)
+
+
+def test_parameters_move_by_row():
+    phi = np.array([[1.0, 2.0]])
+    found = move_parameters(rh.Gaussian(), phi, np.array([[1.0], [2.0], [3.0]]), np.log(2.0))
+    np.testing.assert_allclose(found, [[2.0, 8.0], [3.0, 8.0], [4.0, 8.0]])
+    np.testing.assert_array_equal(phi, [[1.0, 2.0]])
+    np.testing.assert_allclose(move_parameters(rh.Poisson(), np.ones((4, 2, 1)), np.log(5.0)), np.full((4, 2, 1), 5.0))
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+@pytest.mark.parametrize("family", [*FAMILIES.values(), SOME], ids=[*FAMILIES, "some"])
+def test_inputs_move_each_part_as_it_would_by_itself(family, missing):
+    y, phi, rng = drawn(family, missing=missing), phi_of(family)[0], np.random.default_rng(4)
+    eta, zeta = 0.5 * rng.standard_normal((2, *y.shape))
+    c = prepare(family, phi)
+    found = with_predictor(family, value(y), c, value(eta))
+    if hasattr(family, "log_scale"):
+        found = with_log_scale(family, *found, value(zeta))
+    expected = np.zeros(len(y))
+    for (part, rows, seen, own), place in zip(parts(family, y), family.places, strict=True):
+        mine = slice(*place.columns)
+        for n, t in enumerate(np.flatnonzero(seen)):
+            at = move_parameters(part, phi[own], eta[t, mine], zeta[t, mine])
+            expected[t] += log_density(part, value(rows[n : n + 1]), prepare(part, at)).item()
+    np.testing.assert_allclose(log_density(family, *found), expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.jit
+def test_inputs_move_some_parts_in_kernels():
+    held = Case(SOME, phi_of(SOME))
+    linear_predictors_move_the_parameters(held)
+    log_scales_move_the_parameters(held)
 
 
 # ---------------------------------------------------------------- names and settings

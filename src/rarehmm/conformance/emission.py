@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.integrate import nquad, quad
 from scipy.optimize import minimize
-from scipy.stats import kstest
+from scipy.stats import ks_2samp, kstest
 
 from rarehmm.common.arrays import Array
 from rarehmm.conformance.requirements import Checked, check_all, must
@@ -27,13 +27,16 @@ from rarehmm.engine.contracts.family import (
     constant,
     domains,
     has,
+    hook,
     log_density,
+    move_parameters,
     observed_rows,
     prepare,
     score,
     statistics,
 )
-from rarehmm.engine.dispatch import provides
+from rarehmm.engine.dispatch import explained, provides
+from rarehmm.engine.kernels.moved_densities import add_inputs, moved_densities
 from rarehmm.exact.densities import densities, prepared
 from rarehmm.exact.em import climb
 from rarehmm.exact.passes import expectations, log_posterior, smooth
@@ -258,6 +261,73 @@ def window_gradients_add_up(case: Case) -> None:
         )
 
 
+# ---------------------------------------------------------------- inputs
+def linear_predictors_move_the_parameters(case: Case) -> None:
+    """Log densities and scores after ``with_predictor``, on arrays and on lanes, against parameters moved by hand."""
+    y, eta, _ = rows_with_inputs(case)
+    densities_and_scores_move(case, y, eta, 0.0 * eta, "inputs on linear_predictor")
+
+
+def log_scales_move_the_parameters(case: Case) -> None:
+    """Log densities and scores after ``with_log_scale``, alone and after ``with_predictor``, as for that."""
+    y, eta, zeta = rows_with_inputs(case)
+    densities_and_scores_move(case, y, 0.0 * eta, zeta, "inputs on log_scale")
+    densities_and_scores_move(case, y, eta, zeta, "inputs on linear_predictor, then log_scale,")
+
+
+def rows_with_inputs(case: Case) -> tuple[Array, Array, Array]:
+    """Observations, linear predictors and log scales of each row, (n, D); some columns are missing, if they may be."""
+    y = case.sample(40)
+    if columns(case.family) > 1 and hook(case.family, "accepts_partial_rows"):
+        y[3, 0], y[4, -1] = np.nan, np.nan
+    eta, zeta = 0.7 * case.rng(6).standard_normal((2, *y.shape))
+    return y, eta, zeta
+
+
+def densities_and_scores_move(case: Case, y: Array, eta: Array, zeta: Array, inputs: str) -> None:
+    family, model = case.family, case.model()
+    point, reference = prepared(model, model.natural(case.phi, EVEN)), "at the parameters moved by hand, it"
+    for k in range(2):
+        moved = move_parameters(family, case.phi[k], eta, zeta)
+        at = [(case.argument(y[t : t + 1]), prepare(family, phi)) for t, phi in enumerate(moved)]
+        wanted = [float(np.squeeze(log_density(family, *one))) for one in at]
+        slopes = np.array([[float(np.squeeze(s)) for s in score(family, *one)] for one in at])
+        given = add_inputs(
+            family, case.argument(y), prepare(family, case.phi[k]), case.argument(eta), case.argument(zeta)
+        )
+        on_arrays = log_density(family, *given), np.array([s + np.zeros(len(y)) for s in score(family, *given)]).T
+        with explained(case.name):
+            on_lanes = moved_densities(family, point, k, y, eta, zeta)
+        for where, (density, scores) in (("", on_arrays), (" in a kernel", on_lanes)):
+            tail = f"after {inputs}{where} at {case.point(k)}, for row "
+            case.close(f"log_density {tail}", density, wanted, reference, 1e-9, 1e-10)
+            for i, p in enumerate(family.parameters):
+                case.close(f"score of {p.name!r} {tail}", scores[:, i], slopes[:, i], reference, 1e-9, 1e-9)
+
+
+def inputs_of_each_row(case: Case) -> None:
+    """Draws and distribution functions take parameters of each row as well as those of each state."""
+    n = 4000
+    states = np.arange(n) % 2
+    y = case.draw(case.rng(7), np.arange(n), case.phi[states])
+    other = case.draw(case.rng(8), states, case.phi)
+    for k in range(2):
+        for d in range(y.shape[1]):
+            p = float(ks_2samp(y[states == k, d], other[states == k, d], method="asymp").pvalue)
+            case.must(
+                p > 1e-5,
+                f"draw with parameters of each row (states 0, 1, ..., n - 1) differs from draw with those of state {k} "
+                f"in column {d} (p = {p:.2g}): index phi by states",
+            )
+    if has(case.family, "cdf") or has(case.family, "cdfs"):
+        value = case.family.cdfs if has(case.family, "cdfs") else lambda y, phi: case.family.cdf(y[:, 0], phi)[:, None]
+        found = value(y[:40], case.phi[states[:40]].T)
+        wanted = [value(y[t : t + 1], case.phi[states[t]])[0] for t in range(40)]
+        case.close(
+            "cdf with parameters (P, n) of each row, in row, column ", found, wanted, "row by row, it", 1e-9, 1e-12
+        )
+
+
 # ---------------------------------------------------------------- priors and estimates
 def default_priors_are_proper(case: Case) -> None:
     """They integrate to one, and their slope is that of their log density."""
@@ -457,6 +527,9 @@ REQUIREMENTS = (
     Requirement(default_priors_are_proper),
     Requirement(kernels_agree_with_numpy),
     Requirement(window_gradients_add_up),
+    Requirement(linear_predictors_move_the_parameters, "linear_predictor"),
+    Requirement(log_scales_move_the_parameters, "log_scale"),
+    Requirement(inputs_of_each_row, "linear_predictor"),
     Requirement(estimate_lies_in_the_support, "estimate"),
     Requirement(cdf_matches_draws_and_density, "cdf"),
     Requirement(heavier_families_are_heavier, "heavier"),
@@ -520,5 +593,5 @@ def check_emission(family: Family, phi: Any = None, *, seed: int = 0) -> Checked
     case.must(phi.shape == (2, P), f"phi has shape {phi.shape}; it must be (2, {P}), for two states")
     inside(case, "phi has", phi)
     wanted = {one.needs for one in REQUIREMENTS}
-    without = {name: hook.without for name, hook in HOOKS.items() if name in wanted and not has(family, name)}
+    without = {name: one.without for name, one in HOOKS.items() if name in wanted and not has(family, name)}
     return check_all(case.name, case, (one.holds for one in applicable(family)), without)

@@ -31,6 +31,8 @@ from rarehmm.engine.contracts.family import (
     score,
     statistics,
     summed_score,
+    with_log_scale,
+    with_predictor,
 )
 from rarehmm.engine.dispatch import compiled, inner
 from rarehmm.engine.lanes import lanewise
@@ -55,7 +57,7 @@ __all__ = [
     "add_statistics", "below", "compiled", "complete_score", "concentration", "density_of", "distance", "evenness",
     "evenness_of_counts", "families", "inner", "lanewise", "level", "location", "log_density", "log_location",
     "log_odds", "log_squared_scale", "prepare", "rate", "rivals", "score", "slope_of_noise", "squared_residual",
-    "squared_scale", "statistics", "summed_score",
+    "squared_scale", "statistics", "summed_score", "with_log_scale", "with_predictor",
 ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from rarehmm.common.arrays import Array
 from rarehmm.engine.dispatch import aside, inner, specialise
-from rarehmm.engine.lanes import LANES, RowType, lane, lanes_type, with_lane
+from rarehmm.engine.lanes import LANES, lane, lanes_type, with_lane
 
 
 @inner
@@ -148,7 +148,7 @@ def expect_of(D: int, full: bool) -> Any:
     def on_lanes(y: Any, c: Any, weight: Any, room: Any, total: Any) -> Any:
         expect_lanes(y, c, weight, room, total)
 
-    specialise(expect, lambda *kinds: on_lanes if isinstance(kinds[0], RowType) else None)
+    specialise(expect, lambda *kinds: on_lanes)
     return expect
 
 

@@ -8,7 +8,16 @@ from scipy.special import expit, logit
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import Domain, below
-from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.contracts.family import (
+    Parameter,
+    Prior,
+    complete_score,
+    log_density,
+    prepare,
+    score,
+    statistics,
+    with_predictor,
+)
 from rarehmm.engine.dispatch import compiled
 from rarehmm.model.conjugate import best_log_odds
 from rarehmm.model.scaled_priors import log_odds
@@ -23,6 +32,10 @@ class Bernoulli(NamedTuple):
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         return (Parameter("log_odds", support="real", prior=log_odds),)
+
+    @property
+    def linear_predictor(self) -> tuple[str, ...]:
+        return ("log_odds",)
 
     @property
     def domain(self) -> Domain:
@@ -68,3 +81,10 @@ def _(family: Bernoulli, y: Any, c: Any) -> Any:
 @compiled(complete_score, Bernoulli)
 def _(family: Bernoulli, count: Any, sums: Any, hat: Any, c: Any) -> Any:
     return (sums[0] - count * c[2],)
+
+
+@compiled(with_predictor, Bernoulli)
+def _(family: Bernoulli, y: Any, c: Any, eta: Any) -> Any:
+    odds = c[0] + eta
+    e = np.exp(-np.abs(odds))
+    return y, (odds, -np.maximum(odds, 0.0) - np.log(1.0 + e), np.where(odds > 0.0, 1.0, e) / (1.0 + e))

@@ -88,9 +88,10 @@ class Categorical(Sized):
 
     def cdf(self, y: Array, phi: Array) -> Array:
         """P(Y <= y) in a state with parameters phi (P,)."""
-        steps = np.concatenate([[0.0], np.cumsum(self.probabilities(phi))])
+        steps = np.cumsum(self.probabilities(phi.T), axis=-1)
+        steps = np.concatenate([np.zeros_like(steps[..., :1]), steps], axis=-1) + np.zeros((len(y), 1))  # (n, n + 1)
         at = np.where(np.isnan(y), 0.0, np.clip(np.floor(y) + 1, 0, self.n))
-        return np.where(np.isnan(y), np.nan, steps[at.astype(np.int64)])
+        return np.where(np.isnan(y), np.nan, steps[np.arange(len(y)), at.astype(np.int64)])
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
         """M-step of the log odds."""

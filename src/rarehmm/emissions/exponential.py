@@ -7,7 +7,16 @@ import numpy as np
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import POSITIVE, Domain
-from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.contracts.family import (
+    Parameter,
+    Prior,
+    complete_score,
+    log_density,
+    prepare,
+    score,
+    statistics,
+    with_predictor,
+)
 from rarehmm.engine.dispatch import compiled
 from rarehmm.model.conjugate import best_variance, draw_variance, positive_or
 from rarehmm.model.scaled_priors import level
@@ -23,6 +32,10 @@ class Exponential(NamedTuple):
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         return (Parameter("mean", support="positive", prior=level),)
+
+    @property
+    def linear_predictor(self) -> tuple[str, ...]:
+        return ("mean",)
 
     @property
     def domain(self) -> Domain:
@@ -82,3 +95,8 @@ def _(family: Exponential, y: Any, c: Any) -> Any:
 @compiled(complete_score, Exponential)
 def _(family: Exponential, count: Any, sums: Any, hat: Any, c: Any) -> Any:
     return ((sums[0] * c[0] - count) * c[0],)
+
+
+@compiled(with_predictor, Exponential)
+def _(family: Exponential, y: Any, c: Any, eta: Any) -> Any:
+    return y, (c[0] * np.exp(-eta), c[1] - eta)

@@ -8,7 +8,16 @@ from scipy.special import betainc, gammaln
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import COUNTS, Domain
-from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.contracts.family import (
+    Parameter,
+    Prior,
+    complete_score,
+    log_density,
+    prepare,
+    score,
+    statistics,
+    with_predictor,
+)
 from rarehmm.engine.dispatch import compiled, inner
 from rarehmm.model.conjugate import best_count, best_shape, mean_and_variance, positive_or
 from rarehmm.model.priors import pinned
@@ -33,6 +42,10 @@ class FreeNegativeBinomial(NamedTuple):
             Parameter("mean", support="positive", prior=rate),
             Parameter("size", support="positive", prior=evenness_of_counts),
         )
+
+    @property
+    def linear_predictor(self) -> tuple[str, ...]:
+        return ("mean",)
 
     @property
     def domain(self) -> Domain:
@@ -142,3 +155,11 @@ def _(family: FreeNegativeBinomial, y: Any, c: Any) -> Any:
 def _(family: FreeNegativeBinomial, count: Any, sums: Any, hat: Any, c: Any) -> Any:
     spread = spread_of_rates(c[8] + hat[2], hat[3], sums[0] + count * hat[2], sums[1], count)
     return sums[0] * c[6] - count * c[7], spread + count * c[5]
+
+
+@compiled(with_predictor, FreeNegativeBinomial)
+def _(family: FreeNegativeBinomial, y: Any, c: Any, eta: Any) -> Any:
+    mean = c[8] * np.exp(eta)
+    total = c[2] + mean
+    share, norm = c[2] / total, c[1] + 0.5 * np.log(c[3] / total)
+    return y, (c[0] + eta, norm, c[2], total, 1.0 / total, c[5], share / mean, share, mean)

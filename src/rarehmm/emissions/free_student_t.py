@@ -8,7 +8,17 @@ from scipy.special import stdtr
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import REALS, Domain
-from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.contracts.family import (
+    Parameter,
+    Prior,
+    complete_score,
+    log_density,
+    prepare,
+    score,
+    statistics,
+    with_log_scale,
+    with_predictor,
+)
 from rarehmm.engine.dispatch import compiled, inner
 from rarehmm.engine.special import log_minus_digamma
 from rarehmm.model.conjugate import best_mean_and_variance, best_shape, mean_and_variance, positive_or
@@ -36,6 +46,14 @@ class FreeStudentT(NamedTuple):
         )
 
     @property
+    def linear_predictor(self) -> tuple[str, ...]:
+        return ("mean",)
+
+    @property
+    def log_scale(self) -> tuple[tuple[str, float], ...]:
+        return (("scale2", 2.0),)
+
+    @property
     def domain(self) -> Domain:
         return REALS
 
@@ -52,7 +70,7 @@ class FreeStudentT(NamedTuple):
 
     def cdf(self, y: Array, phi: Array) -> Array:
         """P(Y <= y) in a state with parameters phi (P,)."""
-        return np.asarray(stdtr(phi[2], (y - phi[0]) / math.sqrt(phi[1])))
+        return np.asarray(stdtr(phi[2], (y - phi[0]) / np.sqrt(phi[1])))
 
     def heavier(self, phi: Array) -> list[tuple[Any, Array]]:
         """A quarter of the degrees of freedom: EM started from there may find heavier tails than it has so far."""
@@ -114,3 +132,14 @@ def _(family: FreeStudentT, count: Any, sums: Any, hat: Any, c: Any) -> Any:
     squares = sums[2] - 2.0 * shift * sums[1] + shift * shift * sums[0]
     slopes = (sums[1] - shift * sums[0]) * c[1], 0.5 * (squares * c[1] - count) * c[1]
     return slopes[0], slopes[1], 0.5 * (sums[3] + count * c[6])
+
+
+@compiled(with_predictor, FreeStudentT)
+def _(family: FreeStudentT, y: Any, c: Any, eta: Any) -> Any:
+    return y - eta, c
+
+
+@compiled(with_log_scale, FreeStudentT)
+def _(family: FreeStudentT, y: Any, c: Any, zeta: Any) -> Any:
+    factor = np.exp(-2.0 * zeta)
+    return y, (c[0], c[1] * factor, c[2] - zeta, c[3] * factor, c[4], c[5], c[6])

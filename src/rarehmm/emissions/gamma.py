@@ -8,7 +8,16 @@ from scipy.special import gammainc
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import POSITIVE, Domain
-from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.contracts.family import (
+    Parameter,
+    Prior,
+    complete_score,
+    log_density,
+    prepare,
+    score,
+    statistics,
+    with_predictor,
+)
 from rarehmm.engine.dispatch import compiled
 from rarehmm.engine.special import log_minus_digamma
 from rarehmm.model.conjugate import best_shape, best_variance, mean_and_variance, positive_or
@@ -31,6 +40,10 @@ class GammaEmission(NamedTuple):
             Parameter("mean", support="positive", prior=level),
             Parameter("shape", support="positive", prior=evenness),
         )
+
+    @property
+    def linear_predictor(self) -> tuple[str, ...]:
+        return ("mean",)
 
     @property
     def domain(self) -> Domain:
@@ -90,3 +103,9 @@ def _(family: GammaEmission, y: Any, c: Any) -> Any:
 @compiled(complete_score, GammaEmission)
 def _(family: GammaEmission, count: Any, sums: Any, hat: Any, c: Any) -> Any:
     return (sums[0] * c[0] - count) * c[3], sums[1] - sums[0] * c[0] + count * (c[5] - c[1])
+
+
+@compiled(with_predictor, GammaEmission)
+def _(family: GammaEmission, y: Any, c: Any, eta: Any) -> Any:
+    factor = np.exp(-eta)
+    return y, (c[0] * factor, c[1] + eta, c[2], c[3] * factor, c[4], c[5])

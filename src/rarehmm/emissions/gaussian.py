@@ -27,14 +27,20 @@ from rarehmm.model.scaled_priors import location, squared_scale
 class Gaussian(NamedTuple):
     r"""Gaussian noise: :math:`p(y \mid \mu_k, \sigma_k^2) \propto \sigma_k^{-1} e^{-(y-\mu_k)^2 / 2\sigma_k^2}`."""
 
-    linear_predictor, log_scale = ("mean",), (("variance", 2.0),)
-
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         return (
             Parameter("mean", support="real", prior=location),
             Parameter("variance", support="positive", prior=squared_scale),
         )
+
+    @property
+    def linear_predictor(self) -> tuple[str, ...]:
+        return ("mean",)
+
+    @property
+    def log_scale(self) -> tuple[tuple[str, float], ...]:
+        return (("variance", 2.0),)
 
     @property
     def domain(self) -> Domain:

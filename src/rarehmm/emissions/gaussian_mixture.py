@@ -10,7 +10,17 @@ from scipy.special import ndtr, softmax
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import REALS, Domain
 from rarehmm.emissions._sized import Sized
-from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.contracts.family import (
+    Parameter,
+    Prior,
+    complete_score,
+    log_density,
+    prepare,
+    score,
+    statistics,
+    with_log_scale,
+    with_predictor,
+)
 from rarehmm.engine.dispatch import compiled, inner
 from rarehmm.engine.lanes import tuple_of
 from rarehmm.model.conjugate import best_log_odds, best_variance, check_conjugate, normal_terms, positive_or
@@ -32,6 +42,7 @@ class GaussianMixture(Sized):
     :math:`\mu_{kj} = \mu_{k,j-1} + g_{kj}`.
     """
 
+    linear_predictor = ("mean",)
     m: int
 
     def __new__(cls, m: int = 2) -> "GaussianMixture":
@@ -55,6 +66,10 @@ class GaussianMixture(Sized):
             *(Parameter(f"variance_{j}", support="positive", prior=squared_scale) for j in range(self.m)),
             *(Parameter(f"log_odds_{j}", support="real", prior=Normal(0.0, 2.5**2)) for j in range(1, self.m)),
         )
+
+    @property
+    def log_scale(self) -> tuple[tuple[str, float], ...]:
+        return tuple((f"variance_{j}", 2.0) for j in range(self.m))
 
     @property
     def domain(self) -> Domain:
@@ -110,8 +125,8 @@ class GaussianMixture(Sized):
 
     def cdf(self, y: Array, phi: Array) -> Array:
         """P(Y <= y) in a state with parameters phi (P,)."""
-        w, mu, s2 = self.components(phi)
-        return np.asarray(ndtr((y[:, None] - mu) / np.sqrt(s2)) @ w)
+        w, mu, s2 = self.components(phi.T)
+        return np.asarray((ndtr((y[:, None] - mu) / np.sqrt(s2)) * w).sum(-1))
 
     def heavier(self, phi: Array) -> list[tuple[Any, Array]]:
         """A single Student's t distribution with the same means and variances."""
@@ -180,7 +195,7 @@ def sized(m: int) -> Any:
     cls: Any = type(f"GaussianMixture{m}", (GaussianMixture,), {"m": m, "__module__": __name__, "__slots__": ()})
     constants, all_statistics, slopes = constants_of(m), statistics_of(m), slopes_of(m)
     heights, highest, relative, total = heights_of(m)
-    parts = tuple_of(m, lambda j, e, total: e[j] / total)
+    parts, scaled = tuple_of(m, lambda j, e, total: e[j] / total), scaled_of(m)
 
     @compiled(prepare, cls)
     def _(family: Any, phi: Any) -> Any:
@@ -208,6 +223,14 @@ def sized(m: int) -> Any:
     def _(family: Any, count: Any, sums: Any, hat: Any, c: Any) -> Any:
         return slopes(count, sums, hat, c)
 
+    @compiled(with_predictor, cls)
+    def _(family: Any, y: Any, c: Any, eta: Any) -> Any:
+        return y - eta, c
+
+    @compiled(with_log_scale, cls)
+    def _(family: Any, y: Any, c: Any, zeta: Any) -> Any:
+        return y, scaled(c, np.exp(-2.0 * zeta), zeta)
+
     return cls
 
 
@@ -231,6 +254,20 @@ def constants_of(m: int) -> Any:
             total += math.exp(phi[k] - high)
         weight = (phi[2 * m + j - 1] if j > 0 else 0.0) - high - math.log(total + math.exp(-high))
         return weight - 0.5 * math.log(2 * math.pi * phi[m + j]) if i < 3 * m else math.exp(weight)
+
+    return tuple_of(4 * m, constant)
+
+
+def scaled_of(m: int) -> Any:
+    """Function of constants, of the factor of the inverse variances, and of its log scale: the constants there.
+
+    All are lanes inside kernels, since the functions above index them by variables.
+    """
+
+    def constant(i: Any, c: Any, factor: Any, zeta: Any) -> Any:
+        if i < m or i >= 3 * m:
+            return c[i] + 0.0 * zeta
+        return c[i] * factor if i < 2 * m else c[i] - zeta
 
     return tuple_of(4 * m, constant)
 

@@ -9,7 +9,17 @@ from scipy.special import ndtr
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import POSITIVE, Domain
 from rarehmm.data.summaries import LARGEST
-from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.contracts.family import (
+    Parameter,
+    Prior,
+    complete_score,
+    log_density,
+    prepare,
+    score,
+    statistics,
+    with_log_scale,
+    with_predictor,
+)
 from rarehmm.engine.dispatch import compiled
 from rarehmm.model.conjugate import best_mean_and_variance, draw_mean_and_variance, mean_and_variance
 from rarehmm.model.scaled_priors import log_location, log_squared_scale
@@ -29,6 +39,14 @@ class LogNormal(NamedTuple):
         )
 
     @property
+    def linear_predictor(self) -> tuple[str, ...]:
+        return ("mean_log",)
+
+    @property
+    def log_scale(self) -> tuple[tuple[str, float], ...]:
+        return (("variance_log", 2.0),)
+
+    @property
     def domain(self) -> Domain:
         return POSITIVE
 
@@ -45,7 +63,7 @@ class LogNormal(NamedTuple):
 
     def cdf(self, y: Array, phi: Array) -> Array:
         """P(Y <= y) in a state with parameters phi (P,)."""
-        return np.asarray(ndtr((np.log(y) - phi[0]) / math.sqrt(phi[1])))
+        return np.asarray(ndtr((np.log(y) - phi[0]) / np.sqrt(phi[1])))
 
     def maximise(self, phi: Array, counts: Array, sums: Array, priors: tuple[Prior, ...]) -> Array:
         """M-step of the mean, then of the variance given that mean."""
@@ -86,3 +104,13 @@ def _(family: LogNormal, count: Any, sums: Any, hat: Any, c: Any) -> Any:
     shift = c[0] - hat[0]
     squares = sums[1] - 2.0 * shift * sums[0] + shift * shift * count
     return (sums[0] - shift * count) * c[1], 0.5 * (squares * c[1] - count) * c[1]
+
+
+@compiled(with_predictor, LogNormal)
+def _(family: LogNormal, y: Any, c: Any, eta: Any) -> Any:
+    return y, (c[0] + eta, c[1], c[2])
+
+
+@compiled(with_log_scale, LogNormal)
+def _(family: LogNormal, y: Any, c: Any, zeta: Any) -> Any:
+    return y, (c[0], c[1] * np.exp(-2.0 * zeta), c[2] - zeta)

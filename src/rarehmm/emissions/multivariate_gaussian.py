@@ -30,9 +30,11 @@ from rarehmm.engine.contracts.family import (
     score,
     statistics,
     summed_score,
+    with_log_scale,
+    with_predictor,
 )
 from rarehmm.engine.dispatch import compiled, inner, specialise
-from rarehmm.engine.lanes import LANES, any_lane, blank, load_columns, row, splat, store
+from rarehmm.engine.lanes import LANES, any_lane, blank, lanes_type, load_columns, row, splat, store, tuple_of
 from rarehmm.model.conjugate import best_variance, draw_variance, normal_terms, positive_or
 from rarehmm.model.priors import pinned
 from rarehmm.model.scaled_priors import location, slope_of_noise, squared_residual, squared_scale
@@ -44,6 +46,9 @@ class MultivariateGaussian(Sized):
     The parameters of a state are its means, its residual variances, and the slopes of the regression of each column on
     the earlier ones, row by row.  ``phi_of`` and ``moments`` convert between these and covariances.  A row in which
     some columns are missing (NaN) contributes the others.
+
+    Inputs move the means; on the log scale they multiply the residual standard deviations.  A log scale that is the
+    same for all columns multiplies the covariance; different ones leave the slopes as they are.
 
     Attributes
     ----------
@@ -86,6 +91,14 @@ class MultivariateGaussian(Sized):
             Parameter(f"slope_{i}_{j}", support="real", prior=slope_of_noise, column=(i, j)) for i, j in self.pairs
         ]
         return (*means, *scales, *slopes)
+
+    @property
+    def linear_predictor(self) -> tuple[str, ...]:
+        return tuple(p.name for p in self.parameters[: self.columns])
+
+    @property
+    def log_scale(self) -> tuple[tuple[str, float], ...]:
+        return tuple((p.name, 2.0) for p in self.parameters[self.columns : 2 * self.columns])
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
@@ -171,8 +184,8 @@ class MultivariateGaussian(Sized):
 
     def cdfs(self, y: Array, phi: Array) -> Array:
         """P(Y_i <= y_i) of each column (n, D) by itself, in a state with parameters phi (P,)."""
-        mean, covariance = self.moments(phi)
-        return np.asarray(ndtr((y - mean) / np.sqrt(np.diag(covariance))))
+        mean, covariance = self.moments(phi.T)
+        return np.asarray(ndtr((y - mean) / np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))))
 
     def complete(self, rng: np.random.Generator, y: Array, phi: Array) -> Array:
         """Rows y (n, D) of one state, with missing entries drawn given the columns that are present."""
@@ -306,7 +319,7 @@ def sized(columns: int, diagonal: bool) -> Any:
     name = f"MultivariateGaussian{columns}{'Diagonal' if diagonal else ''}"
     space = {"columns": columns, "diagonal": diagonal, "__module__": __name__, "__slots__": ()}
     cls: Any = type(name, (MultivariateGaussian,), space)
-    for attach in (attach_density, attach_statistics, attach_scores, attach_tuples):
+    for attach in (attach_density, attach_statistics, attach_scores, attach_tuples, attach_moves):
         attach(cls, columns, not diagonal)
     return cls
 
@@ -436,24 +449,83 @@ def attach_tuples(cls: Any, D: int, full: bool) -> None:
     all_statistics, all_scores = load_columns(Q), load_columns(intercept)
 
     @inner
-    def in_memory(family: Any, y: Any, c: Any) -> Any:
-        own, total = np.empty(norm + 1), np.zeros((1, Q, LANES))
-        x, room = np.empty((1, D, LANES)), np.empty((1, D, LANES))
+    def numbers_in_memory(c: Any) -> Any:
+        own = np.empty(norm + 1)
         for i in range(norm + 1):
             own[i] = c[i]
-        for i in range(D):
-            store(x, (0, i), y[i])
-        add_statistics(family, row(x, 0), own, splat(1.0), row(room, 0), row(total, 0))
-        return own, total
+        return own
 
-    def of_each_lanes(family: Any, y: Any, c: Any) -> Any:
-        return all_statistics(in_memory(family, y, c)[1], 0)
+    @inner
+    def lanes_in_memory(c: Any) -> Any:
+        own = np.empty((1, norm + 1, LANES))
+        for i in range(norm + 1):
+            store(own, (0, i), c[i])
+        return own
 
-    def of_each_score_lanes(family: Any, y: Any, c: Any) -> Any:
-        own, total = in_memory(family, y, c)
-        out = np.empty((1, intercept, LANES))
-        summed_score(family, splat(1.0), row(total, 0), own, row(out, 0))
-        return all_scores(out, 0)
+    @inner
+    def all_of(own: Any) -> Any:
+        return own
 
-    specialise(of_each, lambda *kinds: of_each_lanes)
-    specialise(of_each_score, lambda *kinds: of_each_score_lanes)
+    @inner
+    def first_of(own: Any) -> Any:
+        return row(own, 0)
+
+    def functions(in_memory: Any, constants: Any) -> tuple[Any, Any]:
+        """Functions for the statistics and the score, with constants that are numbers or lanes.
+
+        A row does not keep its memory alive: rows are taken in functions whose callers hold it.
+        """
+
+        @inner
+        def add(family: Any, y: Any, own: Any, x: Any, room: Any, total: Any) -> None:
+            for i in range(D):
+                store(x, (0, i), y[i])
+            add_statistics(family, row(x, 0), constants(own), splat(1.0), row(room, 0), row(total, 0))
+
+        @inner
+        def write(family: Any, own: Any, total: Any, out: Any) -> None:
+            summed_score(family, splat(1.0), row(total, 0), constants(own), row(out, 0))
+
+        def of_each_lanes(family: Any, y: Any, c: Any) -> Any:
+            total = np.zeros((1, Q, LANES))
+            add(family, y, in_memory(c), np.empty((1, D, LANES)), np.empty((1, D, LANES)), total)
+            return all_statistics(total, 0)
+
+        def of_each_score_lanes(family: Any, y: Any, c: Any) -> Any:
+            own, total, out = in_memory(c), np.zeros((1, Q, LANES)), np.empty((1, intercept, LANES))
+            add(family, y, own, np.empty((1, D, LANES)), np.empty((1, D, LANES)), total)
+            write(family, own, total, out)
+            return all_scores(out, 0)
+
+        return of_each_lanes, of_each_score_lanes
+
+    of_numbers, of_lanes = functions(numbers_in_memory, all_of), functions(lanes_in_memory, first_of)
+
+    def chosen(n: int) -> Any:
+        return lambda family, y, c: of_lanes[n] if getattr(c, "dtype", None) is lanes_type else of_numbers[n]
+
+    specialise(of_each, chosen(0))
+    specialise(of_each_score, chosen(1))
+
+
+def attach_moves(cls: Any, D: int, full: bool) -> None:
+    """Attach ``with_predictor`` and ``with_log_scale``, whose rows and constants are tuples, also in kernels."""
+    norm = n_parameters(D, full) + D
+
+    def constant(i: Any, c: Any, zeta: Any) -> Any:
+        if D <= i < 2 * D:
+            return c[i] * np.exp(-2.0 * zeta[i - D])
+        value = c[i] + 0.0 * zeta[0]
+        for j in range(D if i == norm else 0):
+            value = value - zeta[j]
+        return value
+
+    shifted, scaled = tuple_of(D, lambda i, y, eta: y[i] - eta[i]), tuple_of(norm + 1, constant)
+
+    @compiled(with_predictor, cls)
+    def _(family: Any, y: Any, c: Any, eta: Any) -> Any:
+        return shifted(y, eta), c
+
+    @compiled(with_log_scale, cls)
+    def _(family: Any, y: Any, c: Any, zeta: Any) -> Any:
+        return y, scaled(c, zeta)

@@ -8,7 +8,16 @@ from scipy.special import betainc, gammaln
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import COUNTS, Domain
-from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.contracts.family import (
+    Parameter,
+    Prior,
+    complete_score,
+    log_density,
+    prepare,
+    score,
+    statistics,
+    with_predictor,
+)
 from rarehmm.engine.dispatch import compiled
 from rarehmm.model.conjugate import best_count
 from rarehmm.model.scaled_priors import rate
@@ -27,6 +36,10 @@ class NegativeBinomial(NamedTuple):
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         return (Parameter("mean", support="positive", prior=rate),)
+
+    @property
+    def linear_predictor(self) -> tuple[str, ...]:
+        return ("mean",)
 
     @property
     def domain(self) -> Domain:
@@ -80,3 +93,10 @@ def _(family: NegativeBinomial, y: Any, c: Any) -> Any:
 @compiled(complete_score, NegativeBinomial)
 def _(family: NegativeBinomial, count: Any, sums: Any, hat: Any, c: Any) -> Any:
     return (sums[0] * c[2] - count * c[3],)
+
+
+@compiled(with_predictor, NegativeBinomial)
+def _(family: NegativeBinomial, y: Any, c: Any, eta: Any) -> Any:
+    r, mean = family.r, c[3] / c[2] * np.exp(eta)
+    share = r / (r + mean)
+    return y, (np.log(mean / (r + mean)), r * np.log(share), share / mean, share)

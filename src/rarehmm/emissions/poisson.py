@@ -29,11 +29,13 @@ class Poisson(NamedTuple):
     The :math:`y!` is left to ``constant``.
     """
 
-    linear_predictor = ("rate",)
-
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         return (Parameter("rate", support="positive", prior=rate),)
+
+    @property
+    def linear_predictor(self) -> tuple[str, ...]:
+        return ("rate",)
 
     @property
     def domain(self) -> Domain:

@@ -31,6 +31,8 @@ from rarehmm.engine.contracts.family import (
     prepare,
     score,
     statistics,
+    with_log_scale,
+    with_predictor,
 )
 from rarehmm.engine.dispatch import compiled, inner, provides
 from rarehmm.engine.lanes import tuple_of
@@ -184,6 +186,8 @@ def abilities(parts: list[Any]) -> tuple[str, ...]:
         "heavier": any(has(part, "heavier") for part in parts),
         "cdfs": all(has(part, "cdf") or has(part, "cdfs") for part in parts),
         "moments": all(has(part, "moments") or "variance" in names(part) for part in parts),
+        "linear_predictor": any(hook(part, "linear_predictor") for part in parts),
+        "log_scale": any(hook(part, "log_scale") for part in parts),
     }
     return tuple(name for name, there in having.items() if there)
 
@@ -272,9 +276,22 @@ def moments(self: Product, phi: Array) -> tuple[Array, Array]:
     return mean, covariance
 
 
-OPTIONAL: dict[str, Callable[..., Any]] = {
+def linear_predictor(self: Product) -> tuple[str, ...]:
+    """Parameters that inputs move: those of the parts that take inputs."""
+    every = zip(self.labels, self, strict=True)
+    return tuple(f"{label}_{name}" for label, part in every for name in hook(part, "linear_predictor"))
+
+
+def log_scale(self: Product) -> tuple[tuple[str, float], ...]:
+    """Parameters that inputs on the log scale multiply, and the powers."""
+    every = zip(self.labels, self, strict=True)
+    return tuple((f"{label}_{name}", power) for label, part in every for name, power in hook(part, "log_scale"))
+
+
+OPTIONAL: dict[str, Any] = {
     "maximise": maximise, "conditional": conditional, "complete": complete, "estimate": estimate,
     "constant": constants_of, "heavier": heavier, "cdfs": cdfs, "moments": moments,
+    "linear_predictor": property(linear_predictor), "log_scale": property(log_scale),
 }  # fmt: skip
 
 
@@ -290,11 +307,16 @@ def sized(kinds: tuple[type, ...], places: tuple[Place, ...], able: tuple[str, .
     space |= {name: OPTIONAL[name] for name in able if name in OPTIONAL} | {"__module__": __name__}
     cls: Any = type(f"Product({', '.join(kind.__name__ for kind in kinds)})", (Product,), space)
     links = Links(no_values, no_statistics, no_values, no_values, no_scores)
+    predictor, scale = no_moves, no_moves
     for i, (kind, place) in reversed(list(enumerate(zip(kinds, places, strict=True)))):
         links = linked(i, place, D == 1, bool(hook(kind, "accepts_partial_rows")), links)
+        predictor = mover(i, kind, place, D == 1, with_predictor, predictor)
+        scale = mover(i, kind, place, D == 1, with_log_scale, scale)
     attached: list[tuple[Any, Any]] = [(prepare, links.prepare), (log_density, links.log_density), (score, links.score)]
     attached += [(statistics, links.statistics)] if "statistics" in able else []
     attached += [(complete_score, links.complete_score)] if "complete_score" in able else []
+    attached += [(with_predictor, predictor)] if "linear_predictor" in able else []
+    attached += [(with_log_scale, scale)] if "log_scale" in able else []
     for generic, function in attached:
         compiled(generic, cls)(function)
     return cls
@@ -321,6 +343,11 @@ def no_values(family: Any, y: Any, c: Any = None) -> Any:
 
 
 @inner
+def no_moves(family: Any, y: Any, c: Any, shift: Any) -> Any:
+    return (), ()
+
+
+@inner
 def no_scores(family: Any, count: Any, sums: Any, hat: Any, c: Any) -> Any:
     return ()
 
@@ -337,7 +364,7 @@ def linked(i: int, place: Place, alone: bool, accepts_partial_rows: bool, after:
     slopes = tuple_of(high - low, lambda n, there, values: np.where(there, values[n], 0.0))
     marks = tuple_of(stop - start - 1, lambda n, there, values: np.where(there, values[n], 0.0))
 
-    mine: Any = inner((lambda y: y) if alone else (lambda y: y[first]) if width == 1 else (lambda y: y[first:last]))
+    mine = share(first, last, alone)
     seen = mask(width, accepts_partial_rows)
     prepared, scored = (tuple_of(count, lambda n, values: values[n]) for count in (end - begin, high - low))
 
@@ -368,6 +395,38 @@ def linked(i: int, place: Place, alone: bool, accepts_partial_rows: bool, after:
         return scored(own) + later_complete(family, count, sums, hat, c)
 
     return Links(constants, density, all_slopes, all_statistics, complete)
+
+
+def share(first: int, last: int, alone: bool) -> Any:
+    """Function of a row: the columns [first, last) of a part, or the value itself if the part is ``alone``."""
+    one = last - first == 1
+    return inner((lambda y: y) if alone else (lambda y: y[first]) if one else (lambda y: y[first:last]))
+
+
+def mover(i: int, kind: type, place: Place, alone: bool, move: Any, later: Any) -> Any:
+    """Function ``move`` (``with_predictor`` or ``with_log_scale``) of part ``i`` and of all parts after it.
+
+    Parts that lack it keep their columns and constants.
+    """
+    (first, last), (begin, end) = place.columns, place.constants
+    mine, one = share(first, last, alone), last - first == 1
+    before: Any = inner(
+        (lambda x, rest: x) if alone else (lambda x, rest: (x, *rest)) if one else (lambda x, rest: x + rest)
+    )
+
+    @inner
+    def kept(part: Any, y: Any, c: Any, shift: Any) -> Any:
+        return y, c
+
+    own = move if kind in move.registry else kept
+
+    @inner
+    def moved_row(family: Any, y: Any, c: Any, shift: Any) -> Any:
+        x, constants = own(family[i], mine(y), c[begin:end], mine(shift))
+        rest = later(family, y, c, shift)
+        return before(x, rest[0]), constants + rest[1]
+
+    return moved_row
 
 
 def mask(width: int, accepts_partial_rows: bool) -> Any:

@@ -34,14 +34,20 @@ class StudentT(NamedTuple):
 
     nu: float = 5.0
 
-    linear_predictor, log_scale = ("mean",), (("scale2", 2.0),)
-
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         return (
             Parameter("mean", support="real", prior=location),
             Parameter("scale2", support="positive", prior=squared_scale),
         )
+
+    @property
+    def linear_predictor(self) -> tuple[str, ...]:
+        return ("mean",)
+
+    @property
+    def log_scale(self) -> tuple[tuple[str, float], ...]:
+        return (("scale2", 2.0),)
 
     @property
     def domain(self) -> Domain:

@@ -58,7 +58,7 @@ class VonMises(NamedTuple):
 
     def cdf(self, y: Array, phi: Array) -> Array:
         """P(-pi <= Y <= y) in a state with parameters phi (P,)."""
-        direction, kappa = self.polar(phi)
+        direction, kappa = self.polar(phi.T)
         from scipy.stats import vonmises  # the import takes a third of a second
 
         return np.asarray(vonmises.cdf(y - direction, kappa) - vonmises.cdf(-math.pi - direction, kappa))

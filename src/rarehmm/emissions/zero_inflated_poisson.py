@@ -8,7 +8,16 @@ from scipy.special import expit, gammaln, logit, pdtr
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.domains import COUNTS, Domain
-from rarehmm.engine.contracts.family import Parameter, Prior, complete_score, log_density, prepare, score, statistics
+from rarehmm.engine.contracts.family import (
+    Parameter,
+    Prior,
+    complete_score,
+    log_density,
+    prepare,
+    score,
+    statistics,
+    with_predictor,
+)
 from rarehmm.engine.dispatch import compiled
 from rarehmm.model.conjugate import best_log_odds, best_rate, positive_or
 from rarehmm.model.priors import Normal
@@ -32,6 +41,10 @@ class ZeroInflatedPoisson(NamedTuple):
             Parameter("rate", support="positive", prior=rate),
             Parameter("zero_log_odds", support="real", prior=Normal(0.0, 2.5**2)),
         )
+
+    @property
+    def linear_predictor(self) -> tuple[str, ...]:
+        return ("rate",)
 
     @property
     def domain(self) -> Domain:
@@ -71,7 +84,7 @@ def _(family: ZeroInflatedPoisson, phi: Array) -> Any:
     none, some = min(eta, 0.0) - size, -max(eta, 0.0) - size  # log pi, log(1 - pi)
     high, low = max(none, some - lam), min(none, some - lam)
     zero = high + math.log1p(math.exp(low - high))
-    return lam, math.log(lam), 1.0 / lam, some, zero, math.exp(none - zero), math.exp(none)
+    return lam, math.log(lam), 1.0 / lam, some, zero, math.exp(none - zero), math.exp(none), none
 
 
 @compiled(log_density, ZeroInflatedPoisson)
@@ -93,3 +106,13 @@ def _(family: ZeroInflatedPoisson, y: Any, c: Any) -> Any:
 @compiled(complete_score, ZeroInflatedPoisson)
 def _(family: ZeroInflatedPoisson, count: Any, sums: Any, hat: Any, c: Any) -> Any:
     return sums[1] * c[2] - count + sums[0], sums[0] - count * c[6]
+
+
+@compiled(with_predictor, ZeroInflatedPoisson)
+def _(family: ZeroInflatedPoisson, y: Any, c: Any, eta: Any) -> Any:
+    factor = np.exp(eta)
+    lam, some, none = c[0] * factor, c[3], c[7]
+    counted = some - lam  # log probability of a zero that is a Poisson count
+    e = np.exp(-np.abs(none - counted))
+    zero, share = np.maximum(none, counted) + np.log(1.0 + e), np.where(none > counted, 1.0, e) / (1.0 + e)
+    return y, (lam, c[1] + eta, c[2] / factor, some, zero, share, c[6], none)

@@ -6,7 +6,8 @@ its settings; no base class is needed.  It must have
 * ``parameters``: the parameters of one state, as a tuple of ``Parameter`` (name, support, default prior);
 * ``domain``: the values its observations may take: ``REALS``, ``POSITIVE``, ``COUNTS``, ``ANGLES`` or another
   ``Domain``, either one for all columns or a tuple with one for each;
-* ``draw(rng, states, phi)``: observations (T,) or (T, D) given states (T,) and parameters ``phi`` (K, P);
+* ``draw(rng, states, phi)``: observations (T,) or (T, D) given states (T,) and parameters ``phi`` (K, P).  With
+  inputs each row has parameters of its own: ``states`` are then 0, 1, ..., T - 1, and ``phi`` is (T, P);
 
 and three functions, attached with ``@compiled``:
 
@@ -31,12 +32,14 @@ they have a meaning for a family, it says which parameters they move (``linear_p
 and attaches
 
 * ``with_predictor(family, y, c, eta)``: a pair (y', c') whose log density and score are those of ``y`` after eta was
-  added to the parameters of ``linear_predictor`` if they are real, or to their logarithms if they are positive.  If
-  there are several columns, eta is a tuple with one entry for each, as ``y`` is, and so is y';
+  added to the parameters of ``linear_predictor`` if they are real, or to their logarithms if they are positive;
 * ``with_log_scale(family, y, c, zeta)``: such a pair after each parameter of ``log_scale`` was multiplied by
   exp(power * zeta).  It may be given what ``with_predictor`` returned.
 
-Scores are slopes in the parameters after the move; c' is a tuple as long as c, of which some entries vary by row.
+Scores are slopes in the parameters after the move; c' is a tuple as long as c, of which some entries vary by row, or c
+itself.  ``constant`` still gets the original y.  If there are several columns, eta, zeta and y' are tuples with one
+entry for each, as ``y`` is, and a parameter moves by the entry of its own column (the first, if it has several).
+``move_parameters`` does the same to the parameters themselves.
 
 A ``wide`` family, for many columns, works on rows in memory that are indexed, instead of on tuples: kernels loop over
 columns rather than unrolling.  Its ``prepare`` returns an array, and it attaches
@@ -82,13 +85,18 @@ class Parameter(NamedTuple):
         Default prior, or a function that makes one from the ``Summary`` of the parameter's column (one argument for
         each column, if there are several).
     column
-        Column of the data to which the parameter belongs, or a tuple of columns.
+        Column of the data to which the parameter belongs, or a tuple of columns, of which the first is its own.
     """
 
     name: str
     support: str
     prior: Prior | Callable[..., Prior]
     column: int | tuple[int, ...] = 0
+
+    @property
+    def own_column(self) -> int:
+        """The column whose inputs move the parameter."""
+        return self.column if isinstance(self.column, int) else self.column[0]
 
     def default(self, summaries: tuple[Summary, ...]) -> Prior:
         """The default prior for columns with these summaries."""
@@ -169,12 +177,12 @@ HOOKS: dict[str, Hook] = {
     ),
     "cdf": Hook(
         "cdf(y, phi)",
-        "P(Y <= y) of observations (n,) in a state with parameters phi (P,), for one column",
+        "P(Y <= y) of observations (n,) in a state with parameters phi (P,), or of each its own (P, n), for one column",
         "no residuals (the model is checked by predictive checks alone)",
     ),
     "cdfs": Hook(
         "cdfs(y, phi)",
-        "P(Y_i <= y_i) of each column (n, D) by itself, for several columns",
+        "P(Y_i <= y_i) of each column (n, D) by itself, for several columns; phi as for cdf",
         "no residuals (the model is checked by predictive checks alone)",
     ),
     "heavier": Hook(
@@ -282,13 +290,17 @@ def statistics(family: Any, y: Any, c: Any) -> Any:
 @generic
 def with_predictor(family: Any, y: Any, c: Any, eta: Any) -> Any:
     """(y', c') with ``log_density(family, y', c')`` that of y after eta was added to the linear predictor."""
-    raise TypeError(f"{type(family).__name__} takes no inputs: it has no with_predictor.")
+    raise TypeError(
+        f"{type(family).__name__} takes no inputs: it has no linear_predictor, which names the parameters they move."
+    )
 
 
 @generic
 def with_log_scale(family: Any, y: Any, c: Any, zeta: Any) -> Any:
     """(y', c') with ``log_density(family, y', c')`` that of y after zeta was added to the log scale."""
-    raise TypeError(f"{type(family).__name__} takes no inputs on its scale: it has no with_log_scale.")
+    raise TypeError(
+        f"{type(family).__name__} takes no inputs on its scale: it has no log_scale, which names what they move."
+    )
 
 
 @generic
@@ -327,6 +339,39 @@ def constant(family: Family, y: Array) -> Array:
     return np.where(observed_rows(family, y), terms, 0.0)
 
 
+def move_parameters(family: Family, phi: Array, eta: Any = 0.0, zeta: Any = 0.0) -> Array:
+    """Parameters of states as inputs move them; ``with_predictor`` and ``with_log_scale`` are the same for densities.
+
+    Parameters
+    ----------
+    family
+        A family; its ``linear_predictor`` and ``log_scale`` say which parameters move.
+    phi
+        Parameters of states, (..., P).
+    eta, zeta
+        Linear predictor and log scale of each column, (..., D), or a number for all.  A parameter moves by the entry of
+        its own column.
+
+    Returns
+    -------
+    array
+        Parameters (..., P); the leading axes are those of ``phi``, ``eta`` and ``zeta``, broadcast.
+    """
+    zero = np.zeros(columns(family))
+    eta, zeta = eta + zero, zeta + zero
+    phi = np.asarray(phi, dtype=float)
+    shape = np.broadcast_shapes(phi.shape[:-1], eta.shape[:-1], zeta.shape[:-1])
+    out = np.broadcast_to(phi, (*shape, phi.shape[-1])).copy()
+    powers = dict(hook(family, "log_scale"))
+    for i, p in enumerate(family.parameters):
+        if p.name in hook(family, "linear_predictor"):
+            shift = eta[..., p.own_column]
+            out[..., i] = out[..., i] * np.exp(shift) if p.support == "positive" else out[..., i] + shift
+        if p.name in powers:
+            out[..., i] *= np.exp(powers[p.name] * zeta[..., p.own_column])
+    return out
+
+
 def check_family(family: Family) -> None:
     """Refuse a family whose functions do not fit the contract.
 
@@ -360,6 +405,49 @@ def check_family(family: Family) -> None:
         raise TypeError(f"{name}: score must return a tuple of {len(phi)}, one for each parameter, not {slopes!r}.")
     if not isinstance(_tried(name, statistics, family, y, c), tuple):
         raise TypeError(f"{name}: statistics must return a tuple.")
+    check_moves(family, name, y, c)
+
+
+def check_moves(family: Family, name: str, y: Any, c: Any) -> None:
+    """Refuse a family whose ``linear_predictor`` or ``log_scale`` does not fit its parameters or its functions.
+
+    ``y`` and ``c`` are observations on lanes and constants.
+    """
+    predictor, scale = hook(family, "linear_predictor"), hook(family, "log_scale")
+    if not isinstance(predictor, tuple) or not all(isinstance(one, str) for one in predictor):
+        raise TypeError(f'{name}: linear_predictor is {predictor!r}; it must be a tuple of names, such as ("mean",).')
+    if not isinstance(scale, tuple) or not all(isinstance(one, tuple) and len(one) == 2 for one in scale):
+        raise TypeError(
+            f"{name}: log_scale is {scale!r}; it must be a tuple of pairs of a name and a power, such as "
+            '(("variance", 2.0),).'
+        )
+    support = {p.name: p.support for p in family.parameters}
+    for attribute, names in (("linear_predictor", predictor), ("log_scale", tuple(one for one, _ in scale))):
+        for unknown in (one for one in names if one not in support):
+            raise ValueError(f"{name}: {attribute} names {unknown!r}; its parameters are {', '.join(support)}.")
+    for real in (one for one, _ in scale if support[one] == "real"):
+        raise ValueError(f"{name}: log_scale names {real!r}, which is real; it takes positive parameters.")
+    for attribute, declared, function in (
+        ("linear_predictor", predictor, with_predictor),
+        ("log_scale", scale, with_log_scale),
+    ):
+        if not declared:
+            continue
+        if not provides(function, family):
+            raise TypeError(
+                f"{name} has {attribute} but no {function.__name__}: attach one with @compiled({function.__name__}, "
+                "...), or leave out both."
+            )
+        found = _tried(name, function, family, y, c, y)
+        if not isinstance(found, tuple) or len(found) != 2 or np.shape(found[0]) != np.shape(y):
+            raise TypeError(
+                f"{name}: {function.__name__} must return a pair (y', c') of which y' is as y, not {found!r}."
+            )
+        if not isinstance(found[1], (tuple, type(c))) or len(found[1]) != len(c):
+            raise TypeError(
+                f"{name}: {function.__name__} must return c or a tuple of {len(c)} constants c', not {found[1]!r}."
+            )
+        _tried(name, log_density, family, *found)
 
 
 def _tried(name: str, function: Any, family: Family, *args: Any) -> Any:
