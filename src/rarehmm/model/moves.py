@@ -30,7 +30,7 @@ def moves(family: Family) -> Moves:
     power, level = np.zeros(len(names)), np.full(columns(family), -1)
     for name in hook(family, "linear_predictor"):
         i = names.index(name)
-        column[i] = family.parameters[i].column
+        column[i] = family.parameters[i].own_column
         logs[i] = family.parameters[i].support == "positive"
     for d in range(len(level)):
         own = np.flatnonzero(column == d)

@@ -229,72 +229,66 @@ def log_scale_at(x, at, t, K, k, u):
 
 def density_moved(family: Family, y: Any, c: Any, eta: Any, zeta: Any, moves: bool, scales: bool) -> Any:
     """Log density of y where ``eta`` moves the linear predictor and ``zeta`` the log scale."""
-    if moves:
-        y, c = with_predictor(family, y, c, eta)
-    if scales:
-        y, c = with_log_scale(family, y, c, zeta)
+    y, c = with_predictor(family, y, c, eta) if moves else (y, c)
+    y, c = with_log_scale(family, y, c, zeta) if scales else (y, c)
     return log_density(family, y, c)
 
 
 def score_moved(family: Family, y: Any, c: Any, eta: Any, zeta: Any, moves: bool, scales: bool) -> Any:
     """Scores in the moved parameters, where ``eta`` moves the linear predictor and ``zeta`` the log scale."""
-    if moves:
-        y, c = with_predictor(family, y, c, eta)
-    if scales:
-        y, c = with_log_scale(family, y, c, zeta)
+    y, c = with_predictor(family, y, c, eta) if moves else (y, c)
+    y, c = with_log_scale(family, y, c, zeta) if scales else (y, c)
     return score(family, y, c)
 
 
-def _density_plain(family: Any, y: Any, c: Any, eta: Any, zeta: Any, moves: Any, scales: Any) -> Any:
-    return log_density(family, y, c)
+def _fixed(wanted: Any) -> Any:
+    """``wanted`` of a family that nothing moves."""
+
+    def found(family: Any, y: Any, c: Any, eta: Any, zeta: Any, moves: Any, scales: Any) -> Any:
+        return wanted(family, y, c)
+
+    return found
 
 
-def _density_predicted(family: Any, y: Any, c: Any, eta: Any, zeta: Any, moves: Any, scales: Any) -> Any:
-    if not moves:
-        return log_density(family, y, c)
-    y_moved, c_moved = with_predictor(family, y, c, eta)
-    return log_density(family, y_moved, c_moved)
+def _predicted(wanted: Any) -> Any:
+    """``wanted`` of a family with a linear predictor."""
+
+    def found(family: Any, y: Any, c: Any, eta: Any, zeta: Any, moves: Any, scales: Any) -> Any:
+        if not moves:
+            return wanted(family, y, c)
+        y_moved, c_moved = with_predictor(family, y, c, eta)
+        return wanted(family, y_moved, c_moved)
+
+    return found
 
 
-def _density_scaled(family: Any, y: Any, c: Any, eta: Any, zeta: Any, moves: Any, scales: Any) -> Any:
-    if not (moves or scales):
-        return log_density(family, y, c)
-    y_moved, c_moved = with_predictor(family, y, c, eta)
-    if not scales:
-        return log_density(family, y_moved, c_moved)
-    y_scaled, c_scaled = with_log_scale(family, y_moved, c_moved, zeta)
-    return log_density(family, y_scaled, c_scaled)
+def _scaled(wanted: Any) -> Any:
+    """``wanted`` of a family with a linear predictor and a log scale."""
+
+    def found(family: Any, y: Any, c: Any, eta: Any, zeta: Any, moves: Any, scales: Any) -> Any:
+        if not (moves or scales):
+            return wanted(family, y, c)
+        y_moved, c_moved = with_predictor(family, y, c, eta)
+        if not scales:
+            return wanted(family, y_moved, c_moved)
+        y_scaled, c_scaled = with_log_scale(family, y_moved, c_moved, zeta)
+        return wanted(family, y_scaled, c_scaled)
+
+    return found
 
 
-def _score_plain(family: Any, y: Any, c: Any, eta: Any, zeta: Any, moves: Any, scales: Any) -> Any:
-    return score(family, y, c)
+_OF_DENSITY = _fixed(log_density), _predicted(log_density), _scaled(log_density)
+_OF_SCORE = _fixed(score), _predicted(score), _scaled(score)
 
 
-def _score_predicted(family: Any, y: Any, c: Any, eta: Any, zeta: Any, moves: Any, scales: Any) -> Any:
-    y_moved, c_moved = with_predictor(family, y, c, eta)
-    return score(family, y_moved, c_moved)
-
-
-def _score_scaled(family: Any, y: Any, c: Any, eta: Any, zeta: Any, moves: Any, scales: Any) -> Any:
-    y_moved, c_moved = with_predictor(family, y, c, eta)
-    if not scales:
-        return score(family, y_moved, c_moved)
-    y_scaled, c_scaled = with_log_scale(family, y_moved, c_moved, zeta)
-    return score(family, y_scaled, c_scaled)
-
-
-def _by_moves(cls: Any, plain: Any, predicted: Any, scaled: Any) -> Any:
+def _by_moves(family: Any, choices: tuple[Any, Any, Any]) -> Any:
     """One of three implementations, by what can move the parameters of a family."""
-    if hook(cls, "log_scale"):
-        return scaled
-    return predicted if hook(cls, "linear_predictor") else plain
+    cls = family.instance_class
+    return choices[(cls in with_predictor.registry) + (cls in with_log_scale.registry)]
 
 
-specialise(
-    density_moved,
-    lambda *kinds: _by_moves(kinds[0].instance_class, _density_plain, _density_predicted, _density_scaled),
-)
-specialise(score_moved, lambda *kinds: _by_moves(kinds[0].instance_class, _score_plain, _score_predicted, _score_scaled))
+specialise(density_moved, lambda family, *rest: _by_moves(family, _OF_DENSITY))
+specialise(score_moved, lambda family, *rest: _by_moves(family, _OF_SCORE))
 
 
 @inner
