@@ -539,7 +539,7 @@ def _chosen(series: Series, terms: Sequence[Columns]) -> Chosen | None:
     for name, summary in zip(names, found, strict=True):
         if summary.low == summary.high:
             raise ValueError(
-                f"exog column {name!r} is constant ({summary.low:g}); intercepts are always there. Leave out the column."
+                f"exog column {name!r} is constant ({summary.low:g}); intercepts are always there. Leave it out."
             )
     scales = tuple(float(np.sqrt(s.variance)) for s in found)
     return Chosen(tuple(names), positions, tuple(s.mean for s in found), scales)
