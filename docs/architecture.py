@@ -21,8 +21,8 @@ SOURCE = pathlib.Path(__file__).resolve().parent.parent / "src" / "rarehmm"
 PACKAGES: dict[str, tuple[str, ...]] = {
     "common": ("arrays", "checks", "progress", "writing"),
     "data": (
-        "sources", "tables", "workers", "rows", "clocks", "domains", "summaries", "series", "inputs", "pieces",
-        "transforms", "files",
+        "sources", "tables", "workers", "rows", "clocks", "domains", "summaries", "series", "pieces", "seasons",
+        "trends", "inputs", "transforms", "files",
     ),
     "engine": ("dispatch", "lanes", "elementary", "special", "contracts", "automatic", "kernels"),
     "model": (

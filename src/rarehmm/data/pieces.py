@@ -54,3 +54,17 @@ def _items(low: IntArray, high: IntArray) -> list[Item]:
 
 def _copied(rows: Rows) -> Rows:
     return Rows(rows.y.copy(), rows.exog.copy(), rows.clock.copy(), rows.states.copy())
+
+
+def spread(series: Series, size: int, count: int = 200) -> Rows:
+    """Return about ``size`` rows in ``count`` pieces at uneven distances; a shorter series is returned whole.
+
+    Pieces begin at multiples of the golden ratio (modulo 1), so that no period of a season has a part in them that is
+    too large or too small.
+    """
+    if len(series) <= size:
+        return series.read_rows(0, len(series))
+    length = size // count
+    places = np.sort(np.arange(count) * (np.sqrt(5) - 1) / 2 % 1)
+    first = (places * (len(series) - length)).astype(np.int64)
+    return concatenate(series.over_rows(_copied, _items(first, first + length)))

@@ -49,7 +49,7 @@ class Series:
         Lengths of the sequences that are concatenated in ``y``; by default ``y`` is a single sequence.
     exog : optional
         Input columns (T, m), in any of the forms of ``y``; a list if ``y`` is a list of sequences.  Every value must be
-        finite, and no column may be constant.  A pandas index must agree with that of ``y``.
+        finite.  A pandas index must agree with that of ``y``.
     states : optional
         Known states (T,), in any of the forms of ``y``: whole numbers from 0, and -1 or NaN where the state is unknown.
     memory_limit : int or str
@@ -87,8 +87,8 @@ class Series:
     Raises
     ------
     ValueError
-        If a value is infinite, if all are missing, if an input is missing or constant, if a known state is not a whole
-        number, or if shapes, ``lengths`` or indices do not agree.
+        If a value is infinite, if all are missing, if an input is missing, if a known state is not a whole number, or
+        if shapes, ``lengths`` or indices do not agree.
     TypeError
         If ``y`` is not numeric.
 
@@ -454,7 +454,7 @@ class Series:
         return (self._together(summaries) if self.n_columns > 1 else summaries), missing
 
     def _scan_inputs(self) -> tuple[Summary, ...]:
-        """Make one pass over the inputs: reject values that are missing, infinite or constant, summarise columns."""
+        """Make one pass over the inputs: reject missing and infinite values, summarise the columns."""
         totals = [Totals() for _ in self.exog_names]
         for first, (bad, found) in zip(
             range(0, len(self), STRETCH), self._over_parts(self.exog_parts, scan_inputs), strict=True
@@ -469,14 +469,7 @@ class Series:
                 raise ValueError(f"{place} is {value}; {remedy}")
             for total, more in zip(totals, found, strict=True):
                 total.merge(more)
-        summaries = tuple(t.summary() for t in totals)
-        for name, summary in zip(self.exog_names, summaries, strict=True):
-            if summary.low == summary.high:
-                raise ValueError(
-                    f"exog column {name!r} is constant ({summary.low:g}); intercepts are always there. "
-                    "Leave out the column."
-                )
-        return summaries
+        return tuple(t.summary() for t in totals)
 
     def _scan_states(self) -> tuple[int, int]:
         """Make one pass over the known states: return how many there are, and the highest."""
