@@ -136,7 +136,7 @@ def as_model(case, priors="none"):
     known = case.states if (case.states >= 0).any() else None
     table = None if not names else _frame(exog, names)
     series = Series(case.y, case.lengths, exog=table, states=known)
-    made = {name: Inputs.of(series, [Columns(part)]) if part else None for name, part in columns.items()}
+    made = {name: Inputs.of(series, [Columns(tuple(part))]) if part else None for name, part in columns.items()}
     centre, width = {}, {}
     for name, inputs in made.items():
         x = blocks[name]

@@ -338,14 +338,14 @@ class Effects:
                 if not isinstance(self.autoregression, Intercept):
                     eta = eta - back
             if self.location:
-                self.block("location", found)[:, i] += self.location.pull(terms.rows, eta)
+                self.block("location", found)[:, i] += self.location.gradient(terms.rows, eta)
             if self.switching:
                 if at.pasts:
                     own = own.copy()
                     np.add.at(own, np.maximum(lag.last, 0), np.where(lag.gap[:, None] > 0, pasts[:, d], 0.0))
-                self.block("switching", found)[:, i] += self.switching.pull(terms.rows, own)
+                self.block("switching", found)[:, i] += self.switching.gradient(terms.rows, own)
         if self.scale:
-            self.block("scale", found)[:] += self.scale.pull(terms.rows, scales.sum(1))
+            self.block("scale", found)[:] += self.scale.gradient(terms.rows, scales.sum(1))
         if self.mixed_start and terms.first.any() and at.scales == K and K > 1:
             start = scales[terms.first].sum(0)
         logits = self._pull_weights(parameters, terms, out[:, at.weight : at.weight + at.weights], found, unfolding)
