@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rarehmm.common.arrays import Array, BoolArray, IntArray
+from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.inputs import Inputs
 from rarehmm.data.rows import Rows
 from rarehmm.engine.contracts.family import Family, columns, hook
 from rarehmm.engine.kernels.edges import Columns
+from rarehmm.engine.kernels.lags import COMPLETE, NOTHING, add_lags, lagged, pull_lags
 from rarehmm.model.autoregression import (
     AroundLevel,
     Autoregression,
@@ -43,25 +44,25 @@ BLOCKS = ("location", "switching", "scale", "lags", "slopes")
 class Lags(NamedTuple):
     """Lags of one column of a stretch of rows.
 
-    ``values`` (n,): what lags are taken of; ``lagged`` (n, p), 0 where there is none; ``complete`` (n,): whether all are
-    there; ``gap`` (n,): steps since the last observed value, 0 if there is none in the sequence; ``last`` (n,): its row;
-    ``own`` (n, K or 0): what switching inputs add to the level of each state.
+    ``values`` (n,): what lags are taken of; ``marks`` (n,): which rows have all of theirs (``kernels.lags``); ``own``
+    (n, K or 0): what switching inputs add to the level of each state.
     """
 
     values: Array
-    lagged: Array
-    complete: BoolArray
-    gap: IntArray
-    last: IntArray
+    marks: IntArray
     own: Array
+
+    def last(self, rows: IntArray) -> IntArray:
+        """The last observed row before each of these rows, which are marked with their distance from it."""
+        return np.asarray(rows - self.marks[rows])
 
 
 class RowTerms(NamedTuple):
     """A stretch of rows as kernels read them, and what ``Effects.pull`` needs.
 
     ``y`` (n, D), with rows that do not count as missing; ``x`` (n, C), the columns, described by ``at``; ``lags`` of each
-    column of the data; ``memory`` over gaps; ``filled`` (n,): rows with missing lags that have a density; ``first``
-    (n,): those before any observation of their sequence; ``z`` (n, q) and ``matrices`` (n, K, K) of transitions with
+    column with a predictor; ``memory`` over gaps; ``after`` (g,): rows after a gap that have a density; ``first`` (f,):
+    rows without any observation before them that have one; ``z`` (n, q) and ``matrices`` (n, K, K) of transitions with
     inputs, ``begins``: rows in which sequences begin.
     """
 
@@ -71,11 +72,14 @@ class RowTerms(NamedTuple):
     rows: Rows
     lags: tuple[Lags, ...]
     memory: Memory | None
-    filled: BoolArray
-    first: BoolArray
+    after: IntArray
+    first: IntArray
     z: Array
     matrices: Array
     begins: IntArray
+
+
+NO_ROWS = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,111 +189,132 @@ class Effects:
     # ------------------------------------------------------------ rows
     def rows(self, parameters: Parameters, rows: Rows, begin: IntArray, unfolding: Unfolding) -> RowTerms:
         """Columns of a stretch of rows; ``begin`` (n,) is the first row of the sequence of each, negative if before."""
-        K, (n, D), c = self.n_states, rows.y.shape, parameters.coefficients
-        y, offsets, pasts = rows.y, [], []
-        lags, filled, first = [], np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
-        memories: Array = np.zeros((n, 0))
+        n, K, ar = len(rows.y), self.n_states, self.autoregression
+        y, lags = rows.y, []
+        offsets = [self._offset(parameters, rows, begin, d, unfolding, lags) for d in range(rows.y.shape[1])]
+        after = first = NO_ROWS
         kept: Memory | None = None
-        phi = self.block("lags", c)
-        for d in range(D):
-            at = np.flatnonzero(self.moves.predicted == d)
-            if len(at) == 0:
-                offsets.append(np.zeros((n, 1)))
-                pasts.append(np.zeros((n, K)))
-                continue
-            i = int(at[0])
-            eta = self.location.predict(rows, self.block("location", c)[:, i]) if self.location else np.zeros(n)
-            own = self.switching.predict(rows, self.block("switching", c)[:, i]) if self.switching else np.zeros((n, 0))
-            if self.autoregression is None:
-                offsets.append(eta[:, None] + own if self.switching else eta[:, None])
-                continue
-            lag = self._lags(rows.y[:, d], eta, own, begin)
-            lags.append(lag)
-            offsets.append(self._offset(parameters, lag, eta, phi[:, i], d, unfolding))
-            if isinstance(self.autoregression, AroundLevel) and self.switching:
-                pasts.append(np.where(lag.gap[:, None] > 0, own[np.maximum(lag.last, 0)], 0.0))
-            counts = lag.complete
+        pasts: list[Array] = []
+        if ar is not None:
+            early = [np.flatnonzero(lag.marks != COMPLETE) for lag in lags]
             if self.fills_gaps:
-                filled = ~lag.complete & ~np.isnan(y[:, 0])
-                first = filled & (lag.gap == 0)
-                counts = np.ones(n, dtype=bool)
-                if filled.any():
-                    kept = memory(phi[:, i, 0], int(lag.gap[filled].max()))
-                    memories = np.where(filled, kept.correlation[lag.gap * filled], phi[:, i, 0].sum())[:, None]
-                    offsets[-1][filled] += (kept.correlation[lag.gap] * lag.values[np.maximum(lag.last, 0)])[filled, None]
-            if self.autoregression.conditional:
-                counts = counts & (np.arange(n) - begin >= self.reach)
-            if not counts.all():
-                y = y.copy() if y is rows.y else y
-                y[~counts, d] = np.nan
-        scales = self._scales(parameters, rows, filled & ~np.isnan(y[:, 0]), first, lags, kept)
+                seen = early[0][~np.isnan(y[early[0], 0])]
+                if ar.conditional:
+                    seen = seen[seen - begin[seen] >= self.reach]
+                marks = lags[0].marks[seen]
+                after, first = seen[marks > 0], seen[marks == NOTHING]
+                early[0] = np.setdiff1d(early[0], seen, assume_unique=True)
+            for d, gone in zip(self.moves.predicted, early, strict=True):
+                if (~np.isnan(y[gone, d])).any():
+                    y = y.copy() if y is rows.y else y
+                    y[gone, d] = np.nan
+            if len(after) + len(first) > 0:
+                share = self.block("lags", parameters.coefficients)[:, 0, 0]
+                kept = memory(share, int(lags[0].marks[after].max(initial=0)))
+                last = lags[0].last(after)
+                offsets[0][after] += (kept.correlation[lags[0].marks[after]] * lags[0].values[last])[:, None]
+            if isinstance(ar, AroundLevel) and self.switching:
+                pasts = self._pasts(lags, n)
+        scales = self._scales(parameters, rows, after, first, lags, kept)
         z, matrices, weights, begins = self._weights(parameters, rows, begin, unfolding)
-        labels = rows.states[:, None].astype(float) if len(rows.states) else np.zeros((n, 0))
-        O = max((part.shape[1] for part in offsets), default=0)
-        if not (self.location or self.switching or self.autoregression):
-            O, offsets = 0, []
-        offsets = [np.broadcast_to(part, (n, O)) for part in offsets]
-        parts = [offsets, [memories], pasts, [scales], [weights], [labels]]
-        starts = np.cumsum([0, *(sum(p.shape[1] for p in part) for part in parts)]).tolist()
-        at = Columns(
-            starts[0], O, starts[1], memories.shape[1], starts[2], K if pasts else 0, starts[3], scales.shape[1],
-            starts[4], weights.shape[1], starts[5], labels.shape[1],
-        )  # fmt: skip
-        flat = [one for part in parts for one in part if one.shape[1] > 0]
-        x = np.ascontiguousarray(np.column_stack(flat)) if flat else np.zeros((n, 0))
+        O = max(part.shape[1] for part in offsets)
+        parts = [offsets if O > 0 else [], [self._memories(parameters, n, after, first, lags, kept)], pasts, [scales]]
+        parts += [[weights], [rows.states[:, None]] if len(rows.states) else []]
+        widths = [O, parts[1][0].shape[1], K if pasts else 0, scales.shape[1], weights.shape[1], len(parts[5])]
+        starts = np.cumsum([0, *(len(part) * width for part, width in zip(parts, widths, strict=True))]).tolist()
+        at = Columns(*(one for pair in zip(starts[:-1], widths, strict=True) for one in pair))
+        x = np.empty((n, starts[-1]))
+        for part, start, width in zip(parts, starts[:-1], widths, strict=True):
+            for i, one in enumerate(part if width > 0 else []):
+                x[:, start + i * width : start + (i + 1) * width] = one
         return RowTerms(
-            np.ascontiguousarray(y), x, at, rows, tuple(lags), kept, filled, first, z, matrices, begins
+            np.ascontiguousarray(y), x, at, rows, tuple(lags), kept, after, first, z, matrices, begins
         )  # fmt: skip
-
-    def _lags(self, y: Array, eta: Array, own: Array, begin: IntArray) -> Lags:
-        """Lags of one column y (n,), whose shared linear predictor is ``eta`` (n,)."""
-        n, p, row = len(y), self.reach, np.arange(len(y))
-        if not isinstance(self.autoregression, Intercept):
-            values = y - eta
-        else:
-            values = np.log1p(y) if self.moves.logs.any() else y
-        lagged = np.full((n, p), np.nan)
-        for m in range(1, p + 1):
-            lagged[m:, m - 1] = values[: n - m]
-        lagged[row[:, None] - np.arange(1, p + 1) < begin[:, None]] = np.nan
-        complete = ~np.isnan(lagged).any(1)
-        last = np.maximum.accumulate(np.where(np.isnan(values), -1, row))
-        last = np.concatenate([[-1], last[:-1]])
-        last = np.where(last >= begin, last, -1)
-        gap = np.where(last >= 0, row - last, 0)
-        return Lags(values, np.where(np.isnan(lagged), 0.0, lagged), complete, gap, last, own)
 
     def _offset(
+        self, parameters: Parameters, rows: Rows, begin: IntArray, d: int, unfolding: Unfolding, lags: list[Lags]
+    ) -> Array:
+        """Offsets (n, 0, 1, K or U) of the linear predictor of column d; lags are added to the list of them."""
+        n, c, ar = len(rows.y), parameters.coefficients, self.autoregression
+        at = np.flatnonzero(self.moves.predicted == d)
+        if len(at) == 0 or not (self.location or self.switching or ar):
+            return np.zeros((n, 1 if self.location or self.switching or ar else 0))
+        i = int(at[0])
+        eta = self.location.predict(rows, self.block("location", c)[:, i]) if self.location else None
+        own = self.switching.predict(rows, self.block("switching", c)[:, i]) if self.switching else np.zeros((n, 0))
+        if self.switching:
+            out = own + eta[:, None] if eta is not None else own.copy()
+        else:
+            out = np.zeros((n, 1)) if eta is None else eta[:, None].copy()
+        if ar is None:
+            return out
+        values = rows.y[:, d] if eta is None or isinstance(ar, Intercept) else rows.y[:, d] - eta
+        if isinstance(ar, Intercept) and self.moves.logs.any():
+            values = np.log1p(values)
+        values, marks = np.ascontiguousarray(values), np.empty(n, dtype=np.int64)
+        phi = np.ascontiguousarray(self.block("lags", c)[:, i])
+        lag = Lags(values, marks, own)
+        lags.append(lag)
+        if isinstance(ar, Hamilton):
+            add_lags(values, begin, np.zeros((len(phi), 0)), out[:, :0], marks)
+            return self._exact_offset(parameters, lag, out, phi, d, unfolding)
+        if phi.shape[1] > out.shape[1]:
+            out = np.repeat(out, phi.shape[1], axis=1)
+        elif phi.shape[1] < out.shape[1]:
+            phi = np.repeat(phi, out.shape[1], axis=1)
+        add_lags(values, begin, phi, out, marks)
+        return out
+
+    def _exact_offset(
         self, parameters: Parameters, lag: Lags, eta: Array, phi: Array, d: int, unfolding: Unfolding
     ) -> Array:
-        """Offsets (n, 1, K or U) of the linear predictor of column d, with coefficients phi (p, 1 or K)."""
-        eta = eta[:, None] + lag.own if self.switching else eta[:, None]
-        if not isinstance(self.autoregression, Hamilton):
-            return eta + np.where(lag.complete[:, None], lag.lagged @ phi, 0.0)
+        """Offsets (n, U) of Hamilton's model, with coefficients phi (p, 1 or K)."""
         states, level = unfolding.states, parameters.phi[:, self.moves.level[d]]
-        newest = states[:, 0]
+        newest, table = states[:, 0], lagged(lag.values, lag.marks, self.reach)
         out = eta[:, newest] if self.switching else np.repeat(eta, len(states), axis=1)
         for m in range(1, self.reach + 1):
             before = level[states[:, m]] + (shifted(lag.own, m)[:, states[:, m]] if self.switching else 0.0)
             share = phi[m - 1, newest] if phi.shape[1] > 1 else phi[m - 1, 0]
-            out = out + share * (lag.lagged[:, m - 1 : m] - before)
-        return np.where(lag.complete[:, None], out, 0.0)
+            out = out + share * (table[:, m - 1 : m] - before)
+        return np.where((lag.marks == COMPLETE)[:, None], out, 0.0)
+
+    def _pasts(self, lags: list[Lags], n: int) -> list[Array]:
+        """What switching inputs add to the level (n, K) of the last observed row, for each column of the data."""
+        out = [np.zeros((n, self.n_states)) for _ in range(columns(self.family))]
+        for d, lag in zip(self.moves.predicted, lags, strict=True):
+            out[d][1:] = lag.own[:-1]
+            early = np.flatnonzero(lag.marks > 0)
+            out[d][early] = lag.own[lag.last(early)]
+        return out
+
+    def _memories(
+        self, parameters: Parameters, n: int, after: IntArray, first: IntArray, lags: list[Lags], kept: Memory | None
+    ) -> Array:
+        """How much of the last level is left (n, 1), if that differs between rows."""
+        if kept is None:
+            return np.zeros((n, 0))
+        out = np.full((n, 1), self.block("lags", parameters.coefficients)[:, 0, 0].sum())
+        out[after, 0] = kept.correlation[lags[0].marks[after]]
+        out[first] = 0.0
+        return out
 
     def _scales(
-        self, parameters: Parameters, rows: Rows, filled: BoolArray, first: BoolArray, lags: list[Lags], kept: Memory | None
+        self, parameters: Parameters, rows: Rows, after: IntArray, first: IntArray, lags: list[Lags], kept: Memory | None
     ) -> Array:
         """Log scales (n, 0, 1 or K)."""
         n = len(rows.y)
         total = np.zeros((n, 0))
         if self.scale:
             total = self.scale.predict(rows, self.block("scale", parameters.coefficients))[:, None]
-        if kept is None or not filled.any():
+        if kept is None:
             return total
-        gaps = np.where(filled, kept.scale[lags[0].gap * filled], 0.0)[:, None]
-        total = total + gaps if self.scale else gaps
-        if self.mixed_start and (first & filled).any():
+        total = total.copy() if self.scale else np.zeros((n, 1))
+        total[after, 0] += kept.scale[lags[0].marks[after]]
+        if not self.mixed_start:
+            total[first] += kept.scale[0]
+        elif len(first) > 0:
             total = np.repeat(total, self.n_states, axis=1)
-            total[first & filled] += start_scale(self, parameters) - kept.scale[0]
+            total[first] += start_scale(self, parameters)
         return total
 
     def _weights(
@@ -313,91 +338,91 @@ class Effects:
     # ------------------------------------------------------------ and back
     def pull(self, parameters: Parameters, terms: RowTerms, out: Array, unfolding: Unfolding) -> "Pulled":
         """Derivatives in the coefficients from those ``out`` (n, C) in the columns of a stretch of rows."""
-        at, c, K = terms.at, parameters.coefficients, self.n_states
-        found = np.zeros(self.size)
-        scores = np.zeros(parameters.phi.shape)
-        n, D = terms.y.shape
-        start = np.zeros(K)
-        phi = self.block("lags", c)
-        offsets = out[:, at.offset : at.offset + D * at.offsets].reshape(n, D, at.offsets)
-        memories = out[:, at.memory : at.memory + at.memories].sum(1)
+        at, K, (n, D) = terms.at, self.n_states, terms.y.shape
+        found, scores, start = np.zeros(self.size), np.zeros(parameters.phi.shape), np.zeros(K)
         scales = out[:, at.scale : at.scale + at.scales]
-        pasts = out[:, at.past : at.past + D * at.pasts].reshape(n, D, at.pasts)
-        for i, d in enumerate(self.moves.predicted):
-            if at.offsets == 0:
-                break
-            slope = offsets[:, d]  # (n, O)
-            eta, own = slope.sum(1), slope
+        for i, d in enumerate(self.moves.predicted if at.offsets > 0 else []):
+            slope = out[:, at.offset + d * at.offsets : at.offset + (d + 1) * at.offsets]
+            own = slope
+            eta = slope[:, 0] if at.offsets == 1 else slope.sum(1)
             if self.autoregression is not None:
-                lag = terms.lags[i]
-                back, dphi, own = self._pull_lags(parameters, lag, slope, phi[:, i], d, unfolding, scores)
+                moves_values = not isinstance(self.autoregression, Intercept)
+                back = np.zeros(n if moves_values and (self.location or self.switching) else 0)
+                own = self._pull_lags(parameters, terms.lags[i], slope, i, d, unfolding, scores, found, back)
                 if terms.memory is not None:
-                    back2, more = self._pull_gaps(terms, lag, eta, memories, scales.sum(1))
-                    back, dphi = back + back2, dphi + more[:, None]
-                self.block("lags", found)[:, i] += dphi
-                if not isinstance(self.autoregression, Intercept):
+                    self._pull_gaps(terms, eta, out[:, at.memory], scales, found, back)
+                if len(back) > 0:
                     eta = eta - back
             if self.location:
                 self.block("location", found)[:, i] += self.location.gradient(terms.rows, eta)
             if self.switching:
                 if at.pasts:
-                    own = own.copy()
-                    np.add.at(own, np.maximum(lag.last, 0), np.where(lag.gap[:, None] > 0, pasts[:, d], 0.0))
+                    own = own + self._pull_pasts(terms.lags[i], out[:, at.past + d * K : at.past + (d + 1) * K])
                 self.block("switching", found)[:, i] += self.switching.gradient(terms.rows, own)
         if self.scale:
             self.block("scale", found)[:] += self.scale.gradient(terms.rows, scales.sum(1))
-        if self.mixed_start and terms.first.any() and at.scales == K and K > 1:
+        if self.mixed_start and len(terms.first) > 0:
             start = scales[terms.first].sum(0)
         logits = self._pull_weights(parameters, terms, out[:, at.weight : at.weight + at.weights], found, unfolding)
         return Pulled(found, scores, start, logits)
 
     def _pull_lags(
-        self, parameters: Parameters, lag: Lags, slope: Array, phi: Array, d: int, unfolding: Unfolding, scores: Array
-    ) -> tuple[Array, Array, Array]:
-        """Derivatives in the values (n,), in phi (p, 1 or K), and in the predictor of each state, for complete rows."""
-        n, p = lag.lagged.shape
-        slope = np.where(lag.complete[:, None], slope, 0.0) if isinstance(self.autoregression, Hamilton) else slope
-        inside = np.where(lag.complete[:, None], slope, 0.0)
-        back, own = np.zeros(n), slope
+        self, parameters: Parameters, lag: Lags, slope: Array, i: int, d: int, unfolding: Unfolding, scores: Array,
+        found: Array, back: Array,
+    ) -> Array:  # fmt: skip
+        """Add the derivatives of rows with all lags to those in the coefficients and in the values.
+
+        Returns the derivatives in the predictor of each state.
+        """
+        phi = np.ascontiguousarray(self.block("lags", parameters.coefficients)[:, i])
+        total, (p, Q) = self.block("lags", found)[:, i], phi.shape
         if not isinstance(self.autoregression, Hamilton):
-            share = phi if phi.shape[1] == slope.shape[1] else np.repeat(phi, slope.shape[1], axis=1)
-            pulled = inside @ share.T  # (n, p)
-            dphi = lag.lagged.T @ inside
-            dphi = dphi if phi.shape[1] > 1 else dphi.sum(1, keepdims=True)
-            for m in range(1, p + 1):
-                back[: n - m] += pulled[m:, m - 1]
-            return back, dphi, own
+            share = phi if Q == slope.shape[1] else np.repeat(phi, slope.shape[1], axis=1)
+            each = np.zeros(share.shape)
+            pull_lags(lag.values, lag.marks, share, slope, back, each)
+            total += each if Q > 1 else each.sum(1, keepdims=True)
+            return slope
         states, level = unfolding.states, int(self.moves.level[d])
-        newest, dphi, own = states[:, 0], np.zeros(phi.shape), np.zeros((n, self.n_states))
-        np.add.at(own.T, newest, slope.T)
+        inside = np.where((lag.marks == COMPLETE)[:, None], slope, 0.0)
+        newest, own, table = states[:, 0], np.zeros((len(slope), self.n_states)), lagged(lag.values, lag.marks, p)
+        np.add.at(own.T, newest, inside.T)
         for m in range(1, p + 1):
-            weighted = inside * (phi[m - 1, newest] if phi.shape[1] > 1 else phi[m - 1, 0])
-            back[: n - m] += weighted.sum(1)[m:]
+            weighted = inside * (phi[m - 1, newest] if Q > 1 else phi[m - 1, 0])
+            if len(back) > 0:
+                back[: len(back) - m] += weighted.sum(1)[m:]
             np.add.at(scores[:, level], states[:, m], -weighted.sum(0))
             before = np.broadcast_to(parameters.phi[states[:, m], level], inside.shape)
             if self.switching:
                 before = before + shifted(lag.own, m)[:, states[:, m]]
-                np.add.at(own[: n - m].T, states[:, m], -weighted[m:].T)
-            each = (inside * (lag.lagged[:, m - 1 : m] - before)).sum(0)
-            np.add.at(dphi[m - 1], newest if phi.shape[1] > 1 else np.zeros(len(states), dtype=int), each)
-        return back, dphi, own
+                np.add.at(own[: len(own) - m].T, states[:, m], -weighted[m:].T)
+            each = (inside * (table[:, m - 1 : m] - before)).sum(0)
+            np.add.at(total[m - 1], newest if Q > 1 else np.zeros(len(states), dtype=int), each)
+        return own
 
     def _pull_gaps(
-        self, terms: RowTerms, lag: Lags, slope: Array, memories: Array, scales: Array
-    ) -> tuple[Array, Array]:
-        """Derivatives in the values (n,) and in phi (p,) of rows with missing lags."""
-        kept, rows = terms.memory, np.flatnonzero(terms.filled)
+        self, terms: RowTerms, slope: Array, memories: Array, scales: Array, found: Array, back: Array
+    ) -> None:
+        """Add the derivatives of rows after gaps to those in the coefficients and in the values."""
+        kept, lag, after = terms.memory, terms.lags[0], terms.after
         assert kept is not None
-        gap, last = lag.gap[rows], np.maximum(lag.last[rows], 0)
-        there = gap > 0
-        back = np.zeros(len(slope))
-        np.add.at(back, last[there], (kept.correlation[gap] * slope[rows])[there])
-        correlation = np.where(there, slope[rows] * np.where(there, lag.values[last], 0.0) + memories[rows], 0.0)
-        dphi = kept.correlation_slope[gap].T @ correlation
-        counted = ~(terms.first[rows] & self.mixed_start)
-        dphi = dphi + kept.scale_slope[gap].T @ np.where(counted, scales[rows], 0.0)
-        complete = memories.sum() - memories[rows].sum()
-        return back, dphi + complete
+        gap, last = lag.marks[after], lag.last(after)
+        if len(back) > 0:
+            np.add.at(back, last, kept.correlation[gap] * slope[after])
+        total = self.block("lags", found)[:, 0, 0]
+        total += kept.correlation_slope[gap].T @ (slope[after] * lag.values[last] + memories[after])
+        total += kept.scale_slope[gap].T @ scales[after].sum(1)
+        if not self.mixed_start:
+            total += kept.scale_slope[0] * scales[terms.first].sum()
+        total += memories.sum() - memories[after].sum() - memories[terms.first].sum()
+
+    def _pull_pasts(self, lag: Lags, slope: Array) -> Array:
+        """Derivatives (n, K) in what switching inputs add to levels, from those in the level of the last observed row."""
+        own = np.zeros(slope.shape)
+        usual = np.where((lag.marks == COMPLETE)[:, None], slope, 0.0)
+        own[:-1] += usual[1:]
+        early = np.flatnonzero(lag.marks > 0)
+        np.add.at(own, lag.last(early), slope[early])
+        return own
 
     def _pull_weights(
         self, parameters: Parameters, terms: RowTerms, counts: Array, found: Array, unfolding: Unfolding
