@@ -1,6 +1,8 @@
 """Cases of ``oracle_regimes`` as models of the library, and sets of cases that cover all kinds of models."""
 
+import functools
 import itertools
+import operator
 from dataclasses import replace
 
 import numpy as np
@@ -36,7 +38,7 @@ def possible(choice):
     """Whether the levels of the factors that are given can be combined."""
     kind, p = choice.get("form", ("level", 1))
     hopeless = kind == "hamilton" and p > 1 and choice.get("transitions") == "phases"
-    idle = kind == "none" and choice.get("switching_lags") or kind != "level" and choice.get("conditional")
+    idle = (kind == "none" and choice.get("switching_lags")) or (kind != "level" and choice.get("conditional"))
     two = choice.get("forbidden") and (choice.get("states") == 2 or choice.get("transitions") == "phases")
     return not (hopeless or idle or two)
 
@@ -107,7 +109,7 @@ def make_case(choice, seed):
         y[[1, 4]] = np.nan
     known = np.full(T, -1)
     if choice["known"]:
-        known[[2, 5]] = [0, K - 1] if not (choice["transitions"] == "phases") else [0, 0]
+        known[[2, 5]] = [0, K - 1] if choice["transitions"] != "phases" else [0, 0]
     slopes = rng.normal(size=(1, K, K)) if choice["transitions"] == "inputs" else None
     return Regimes(
         y=y, mu=rng.normal(size=K), sigma=rng.uniform(0.5, 2.0, K), transition=P,
@@ -132,7 +134,7 @@ def as_model(case, priors="none"):
     }  # fmt: skip
     columns = {name: [f"{name}{i}" for i in range(x.shape[1])] for name, x in blocks.items()}
     exog = np.column_stack(list(blocks.values()))
-    names = sum(columns.values(), [])
+    names = functools.reduce(operator.iadd, columns.values(), [])
     known = case.states if (case.states >= 0).any() else None
     table = None if not names else _frame(exog, names)
     series = Series(case.y, case.lengths, exog=table, states=known)

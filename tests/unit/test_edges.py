@@ -8,9 +8,7 @@ from oracle_regimes import enumerate_regimes
 from regime_cases import as_model, covering, every_choice, label, make_case
 
 from rarehmm import (
-    decode,
     filter_states,
-    joint_log_density,
     log_likelihood,
     log_posterior,
     predictive_log_density,

@@ -1,8 +1,8 @@
 """One pass over a whole series for models whose rows differ: inputs, autoregression, phases, known states.
 
-It has the interface of ``block_pass.Pass``, and works in the same way: blocks are warmed up over a halo, the messages at
-their seams are compared, and repaired in order where even the longest halo is too short.  What differs is that a chunk
-is read with the earlier rows that its lags need, that columns are computed next to its observations, and that the
+It has the interface of ``block_pass.Pass``, and works in the same way: blocks are warmed up over a halo, the messages
+at their seams are compared, and repaired in order where even the longest halo is too short.  What differs is that a
+chunk is read with the earlier rows that its lags need, that columns are computed next to its observations, and that the
 derivatives in these columns lead back to the coefficients.  Where probabilities below e^-300 may matter, because some
 transitions are impossible, everything is computed in log space.
 """
@@ -74,7 +74,7 @@ def edge_point(model: Model, parameters: Parameters) -> EdgePoint:
 
 
 def _differ(u: Array, v: Array) -> BoolArray:
-    """Mask of the rows in which two sets of messages (n, M) differ, by relative difference of what is not negligible."""
+    """Mask of the rows in which two sets of messages (n, M) differ by more than a share of what is not negligible."""
     with np.errstate(invalid="ignore", divide="ignore"):
         u, v = (np.maximum(m / m.sum(1, keepdims=True), VANISHING) for m in (u, v))
     return np.asarray(~(np.abs(u - v) <= TOLERANCE * np.maximum(u, v)).all(1))
@@ -252,7 +252,9 @@ class EdgePass:
     def run_block(self, i: int) -> None:
         """Run one block by itself from its messages, and keep those at its ends."""
         first = int(self.blocks.first[i])
-        self.run_chunks([blocks.Chunk(i, i + 1, slice(i, i + 1), first, first + int(self.blocks.length[i]))], fill=False)
+        self.run_chunks(
+            [blocks.Chunk(i, i + 1, slice(i, i + 1), first, first + int(self.blocks.length[i]))], fill=False
+        )
 
     # ------------------------------------------------------------ chunks
     def run_chunks(self, parts: list[blocks.Chunk], fill: bool = True) -> list[Any]:
@@ -277,7 +279,7 @@ class EdgePass:
         return [tuple(one[:-1]) for one in found]
 
     def early(self, first: int) -> int:
-        """First row that the rows from ``first`` on need for their lags: the last value observed before them, at least."""
+        """First row that the rows from ``first`` on need for their lags: at least the last one observed before."""
         effects = self.model.every_effect
         if effects.reach == 0:
             return first
@@ -334,9 +336,8 @@ class EdgePass:
             mine, sums = edge_sums(K, P, D, chain)
             group = workspace(1, D, terms.x.shape[1], model)
             with explained(model.name):
-                add_rows(
-                    model.family, self.point, chain, terms.at, terms.y[ext:], terms.x[ext:], kinds, group, sums, out[ext:]
-                )  # fmt: skip
+                y, x = terms.y[ext:], terms.x[ext:]
+                add_rows(model.family, self.point, chain, terms.at, y, x, kinds, group, sums, out[ext:])
             sums.edges[:, 0] += edges
             sums.first[:, 0] += first
             flat += mine
@@ -396,8 +397,8 @@ class EdgeSweep:
         with explained(model.name):
             value, doubt = sweep_edges(
                 model.family, self.point, chain, terms.at, self.task, terms.y[ext:], terms.x[ext:], layout,
-                Seams(*messages), workspace(self.longest, D, C, model), sums, out[ext:], np.zeros((0, len(chain.state))),
-                probabilities, predictive,
+                Seams(*messages), workspace(self.longest, D, C, model), sums, out[ext:],
+                np.zeros((0, len(chain.state))), probabilities, predictive,
             )  # fmt: skip
         pulled = effects.pull(self.parameters, terms, out, model.unfolding) if self.task.back else None
         return value, doubt, flat.sum(-1), pulled, messages

@@ -111,7 +111,10 @@ def expectations(
     """
     if needs_edges(model, series):
         if with_statistics:
-            raise NotPlainError("expected statistics")
+            raise TypeError(
+                "with_statistics needs a model without inputs, lags or phases, and a series without known states; "
+                "other models have no sums of statistics that are enough for an M-step."
+            )
         return EdgePass(model, parameters, series, threads, sequential, back=True).run()
     return Pass(model, parameters, series, threads, sequential, back=True, with_statistics=with_statistics).run()
 

@@ -141,8 +141,8 @@ def check_autoregression(given: Any) -> None:
         raise ValueError(f"{name}: order is {p!r}; the number of lags must be a whole number, at least 1.")
     if isinstance(given, Hamilton) and p > MOST_STATES:
         raise ValueError(
-            f"Hamilton: order is {p}, at most {MOST_STATES} is supported, since the number of states of its chain grows "
-            f"like K^order. Use AroundLevel({p})."
+            f"Hamilton: order is {p}; at most {MOST_STATES} is supported, since its chain has K^order states. Use "
+            f"AroundLevel({p})."
         )
 
 

@@ -133,7 +133,9 @@ class Coefficients:
         if self.is_partial:
             p, C, _ = e.shapes["lags"]
             partial = np.tanh(x[self.slices["lags"]].reshape(p, C))
-            each = [(1 - r**2) * (partial_jacobian(r).T @ g) for r, g in zip(partial.T, lags.reshape(p, C).T, strict=True)]
+            each = [
+                (1 - r**2) * (partial_jacobian(r).T @ g) for r, g in zip(partial.T, lags.reshape(p, C).T, strict=True)
+            ]
             lags = np.column_stack(each).ravel()
         found = e.block("slopes", slope)
         mean = np.where(self.allowed, found, 0.0).sum(-1) / self.allowed.sum(1)

@@ -1,7 +1,7 @@
 r"""Effects: how inputs, earlier values and known states enter the density and the transition of each row.
 
-Coefficients are one vector in natural units, in blocks: ``location`` (p, C) of inputs that all states share, for each of
-the C columns that have a linear predictor; ``switching`` (q, C, K) of inputs whose effect differs between states;
+Coefficients are one vector in natural units, in blocks: ``location`` (p, C) of inputs that all states share, for each
+of the C columns that have a linear predictor; ``switching`` (q, C, K) of inputs whose effect differs between states;
 ``scale`` (v,) of inputs on the log scale; ``lags`` (order, C, 1 or K); and ``slopes`` (z, K, K) of transitions.
 
 ``rows`` turns a stretch of rows into the columns that kernels read (``engine.kernels.edges``), and ``pull`` turns the
@@ -60,10 +60,10 @@ class Lags(NamedTuple):
 class RowTerms(NamedTuple):
     """A stretch of rows as kernels read them, and what ``Effects.pull`` needs.
 
-    ``y`` (n, D), with rows that do not count as missing; ``x`` (n, C), the columns, described by ``at``; ``lags`` of each
-    column with a predictor; ``memory`` over gaps; ``after`` (g,): rows after a gap that have a density; ``first`` (f,):
-    rows without any observation before them that have one; ``z`` (n, q) and ``matrices`` (n, K, K) of transitions with
-    inputs, ``begins``: rows in which sequences begin.
+    ``y`` (n, D), with rows that do not count as missing; ``x`` (n, C), the columns, described by ``at``; ``lags`` of
+    each column with a predictor; ``memory`` over gaps; ``after`` (g,): rows after a gap that have a density; ``first``
+    (f,): rows without any observation before them that have one; ``z`` (n, q) and ``matrices`` (n, K, K) of transitions
+    with inputs, ``begins``: rows in which sequences begin.
     """
 
     y: Array
@@ -135,7 +135,9 @@ class Effects:
     def slices(self) -> dict[str, slice]:
         """Place of each block in the vector of coefficients."""
         ends = np.cumsum([math.prod(self.shapes[name]) for name in BLOCKS])
-        return {name: slice(int(e) - math.prod(self.shapes[name]), int(e)) for name, e in zip(BLOCKS, ends, strict=True)}
+        return {
+            name: slice(int(e) - math.prod(self.shapes[name]), int(e)) for name, e in zip(BLOCKS, ends, strict=True)
+        }
 
     @functools.cached_property
     def size(self) -> int:
@@ -190,7 +192,8 @@ class Effects:
     def rows(self, parameters: Parameters, rows: Rows, begin: IntArray, unfolding: Unfolding) -> RowTerms:
         """Columns of a stretch of rows; ``begin`` (n,) is the first row of the sequence of each, negative if before."""
         n, K, ar = len(rows.y), self.n_states, self.autoregression
-        y, lags = rows.y, []
+        y = rows.y
+        lags: list[Lags] = []
         offsets = [self._offset(parameters, rows, begin, d, unfolding, lags) for d in range(rows.y.shape[1])]
         after = first = NO_ROWS
         kept: Memory | None = None
@@ -217,10 +220,15 @@ class Effects:
                 pasts = self._pasts(lags, n)
         scales = self._scales(parameters, rows, after, first, lags, kept)
         z, matrices, weights, begins = self._weights(parameters, rows, begin, unfolding)
-        O = max(part.shape[1] for part in offsets)
-        parts = [offsets if O > 0 else [], [self._memories(parameters, n, after, first, lags, kept)], pasts, [scales]]
-        parts += [[weights], [rows.states[:, None]] if len(rows.states) else []]
-        widths = [O, parts[1][0].shape[1], K if pasts else 0, scales.shape[1], weights.shape[1], len(parts[5])]
+        most = max(part.shape[1] for part in offsets)
+        parts = [
+            offsets if most > 0 else [],
+            [self._memories(parameters, n, after, first, lags, kept)],
+            pasts,
+            [scales],
+        ]
+        parts += [[weights], [rows.states[:, None].astype(float)] if len(rows.states) else []]
+        widths = [most, parts[1][0].shape[1], K if pasts else 0, scales.shape[1], weights.shape[1], len(parts[5])]
         starts = np.cumsum([0, *(len(part) * width for part, width in zip(parts, widths, strict=True))]).tolist()
         at = Columns(*(one for pair in zip(starts[:-1], widths, strict=True) for one in pair))
         x = np.empty((n, starts[-1]))
@@ -299,7 +307,13 @@ class Effects:
         return out
 
     def _scales(
-        self, parameters: Parameters, rows: Rows, after: IntArray, first: IntArray, lags: list[Lags], kept: Memory | None
+        self,
+        parameters: Parameters,
+        rows: Rows,
+        after: IntArray,
+        first: IntArray,
+        lags: list[Lags],
+        kept: Memory | None,
     ) -> Array:
         """Log scales (n, 0, 1 or K)."""
         n = len(rows.y)
@@ -320,7 +334,7 @@ class Effects:
     def _weights(
         self, parameters: Parameters, rows: Rows, begin: IntArray, unfolding: Unfolding
     ) -> tuple[Array, Array, Array, IntArray]:
-        """Inputs of transitions (n, q), matrices (n, K, K), probabilities of edges (n, E), and rows that begin sequences."""
+        """Inputs of transitions (n, q), matrices (n, K, K), weights of edges (n, E), and rows that begin sequences."""
         n, K = len(rows.y), self.n_states
         begins = np.flatnonzero(begin == np.arange(n))
         if self.slopes is None:
@@ -338,7 +352,7 @@ class Effects:
     # ------------------------------------------------------------ and back
     def pull(self, parameters: Parameters, terms: RowTerms, out: Array, unfolding: Unfolding) -> "Pulled":
         """Derivatives in the coefficients from those ``out`` (n, C) in the columns of a stretch of rows."""
-        at, K, (n, D) = terms.at, self.n_states, terms.y.shape
+        at, K, n = terms.at, self.n_states, len(terms.y)
         found, scores, start = np.zeros(self.size), np.zeros(parameters.phi.shape), np.zeros(K)
         scales = out[:, at.scale : at.scale + at.scales]
         for i, d in enumerate(self.moves.predicted if at.offsets > 0 else []):
@@ -363,7 +377,7 @@ class Effects:
             self.block("scale", found)[:] += self.scale.gradient(terms.rows, scales.sum(1))
         if self.mixed_start and len(terms.first) > 0:
             start = scales[terms.first].sum(0)
-        logits = self._pull_weights(parameters, terms, out[:, at.weight : at.weight + at.weights], found, unfolding)
+        logits = self._pull_weights(terms, out[:, at.weight : at.weight + at.weights], found, unfolding)
         return Pulled(found, scores, start, logits)
 
     def _pull_lags(
@@ -377,7 +391,7 @@ class Effects:
         phi = np.ascontiguousarray(self.block("lags", parameters.coefficients)[:, i])
         total, (p, Q) = self.block("lags", found)[:, i], phi.shape
         if not isinstance(self.autoregression, Hamilton):
-            share = phi if Q == slope.shape[1] else np.repeat(phi, slope.shape[1], axis=1)
+            share = phi if slope.shape[1] == Q else np.repeat(phi, slope.shape[1], axis=1)
             each = np.zeros(share.shape)
             pull_lags(lag.values, lag.marks, share, slope, back, each)
             total += each if Q > 1 else each.sum(1, keepdims=True)
@@ -416,7 +430,7 @@ class Effects:
         total += memories.sum() - memories[after].sum() - memories[terms.first].sum()
 
     def _pull_pasts(self, lag: Lags, slope: Array) -> Array:
-        """Derivatives (n, K) in what switching inputs add to levels, from those in the level of the last observed row."""
+        """Derivatives (n, K) in what switching inputs add to levels, from those in the last observed levels."""
         own = np.zeros(slope.shape)
         usual = np.where((lag.marks == COMPLETE)[:, None], slope, 0.0)
         own[:-1] += usual[1:]
@@ -424,9 +438,7 @@ class Effects:
         np.add.at(own, lag.last(early), slope[early])
         return own
 
-    def _pull_weights(
-        self, parameters: Parameters, terms: RowTerms, counts: Array, found: Array, unfolding: Unfolding
-    ) -> Array:
+    def _pull_weights(self, terms: RowTerms, counts: Array, found: Array, unfolding: Unfolding) -> Array:
         """Derivatives in the logits of the transition matrix (K, K); those in the slopes are added to ``found``."""
         K = self.n_states
         if self.slopes is None:
@@ -444,14 +456,14 @@ class Effects:
             logits = logits + more
             slopes = slopes + terms.z[row][:, None, None] * more
         self.block("slopes", found)[:] += slopes
-        return logits
+        return np.asarray(logits)
 
 
 class Pulled(NamedTuple):
     """Derivatives that follow from those in columns.
 
-    ``coefficients`` (c,); ``scores`` (K, P), to add to those of the states' parameters; ``start`` (K,), in the log scale
-    of first values; ``logits`` (K, K), in those of the transition matrix.
+    ``coefficients`` (c,); ``scores`` (K, P), to add to those of the states' parameters; ``start`` (K,), in the log
+    scale of first values; ``logits`` (K, K), in those of the transition matrix.
     """
 
     coefficients: Array
@@ -523,9 +535,13 @@ def check_effects(model: Any) -> None:
                 f"{type(ar).__name__}({ar.order})."
             )
         if isinstance(ar, Hamilton) and columns(family) > 1:
-            raise ValueError(f"Hamilton takes one column and {name} has {columns(family)}; use AroundLevel({ar.order}).")
+            raise ValueError(
+                f"Hamilton takes one column and {name} has {columns(family)}; use AroundLevel({ar.order})."
+            )
     if not hasattr(model.transitions, "phases") or isinstance(model.transitions, type):
-        raise TypeError(f"transitions is {model.transitions!r}; use Homogeneous(), Regression(inputs) or Phases(lengths).")
+        raise TypeError(
+            f"transitions is {model.transitions!r}; use Homogeneous(), Regression(inputs) or Phases(lengths)."
+        )
     phases = model.transitions.phases(model.n_states)
     if isinstance(ar, Hamilton) and ar.order > 1 and phases.max() > 1:
         raise ValueError(f"Hamilton({ar.order}) cannot be combined with Phases; use AroundLevel({ar.order}).")

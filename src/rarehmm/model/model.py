@@ -94,7 +94,7 @@ class Model:
     switching: Inputs | None = None
     scale: Inputs | None = None
     autoregression: Autoregression | None = None
-    transitions: Transition = Homogeneous()
+    transitions: Transition = field(default_factory=Homogeneous)
     tied: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -148,8 +148,8 @@ class Model:
         A tied parameter takes that of all states from one entry.
         """
         rows = np.isnan(self.fixed_values.transition)[self.coordinates.free(self.n_states)]
-        phi, owner = np.isnan(self.fixed_values.phi).T, np.arange(self.fixed_values.phi.size)
-        owner = owner.reshape(phi.shape)
+        phi = np.isnan(self.fixed_values.phi).T
+        owner: IntArray = np.arange(phi.size).reshape(phi.shape)
         for i, p in enumerate(self.family.parameters):
             if p.name in self.tied:
                 owner[i] = owner[i, 0]

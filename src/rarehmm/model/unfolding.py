@@ -1,7 +1,7 @@
 """The chain of nodes and edges to which the states of a model unfold, and the way back from expectations on it.
 
-A state of several phases is as many nodes.  Where the density depends on earlier states, a node is the tuple of the last
-q of them, newest first, and each edge has a density of its own kind.
+A state of several phases is as many nodes.  Where the density depends on earlier states, a node is the tuple of the
+last q of them, newest first, and each edge has a density of its own kind.
 """
 
 import functools
@@ -42,7 +42,7 @@ class Unfolding:
     states: IntArray
 
     @property
-    def K(self) -> int:
+    def n_states(self) -> int:
         """Number of states."""
         return len(self.phases)
 
@@ -61,13 +61,13 @@ class Unfolding:
         A step to the next phase of a state counts for all other states, in proportion to their probabilities.
         """
         i, j = self.entry.T
-        out = np.zeros((*edges.shape[:-1], self.K, self.K))
+        out = np.zeros((*edges.shape[:-1], self.n_states, self.n_states))
         if not self.advance.any():
-            flat = out.reshape(*edges.shape[:-1], self.K * self.K)
-            if len(np.unique(i * self.K + j)) == len(i):
-                flat[..., i * self.K + j] = edges
+            flat = out.reshape(*edges.shape[:-1], self.n_states * self.n_states)
+            if len(np.unique(i * self.n_states + j)) == len(i):
+                flat[..., i * self.n_states + j] = edges
             else:
-                for e, at in enumerate(i * self.K + j):
+                for e, at in enumerate(i * self.n_states + j):
                     flat[..., at] += edges[..., e]
             return out
         for e, (a, b) in enumerate(self.entry):
@@ -94,7 +94,7 @@ class Unfolding:
 
     def pull_first(self, start: Array, first: Array, stationary: bool) -> Array:
         """Expected first states (K,) that follow from expected first nodes (M,)."""
-        found = np.bincount(self.chain.node_state, first, self.K)
+        found = np.bincount(self.chain.node_state, first, self.n_states).astype(float)
         if stationary and self.phases.max() > 1:
             found -= first.sum() * self.phases * start / (self.phases @ start)
         return found
@@ -102,7 +102,7 @@ class Unfolding:
     @functools.cached_property
     def is_first_phase(self) -> BoolArray:
         """Mask (M,) of the nodes that are the first phase of their state."""
-        return np.diff(self.chain.node_state, prepend=-1) != 0
+        return np.asarray(np.diff(self.chain.node_state, prepend=-1) != 0)
 
 
 def unfold(allowed: BoolArray, phases: IntArray, q: int) -> Unfolding:
@@ -166,4 +166,5 @@ def _chain(
     before = states[:, min(1, states.shape[1] - 1)]
     idle = 1.0 / np.bincount(source)[source]
     parts = (source, target, kind, first_kind, states[:, 0], before, node_state)
-    return Chain(*(np.ascontiguousarray(part, dtype=np.int64) for part in parts), idle)
+    s, t, k, f, state, earlier, node = (np.ascontiguousarray(part, dtype=np.int64) for part in parts)
+    return Chain(s, t, k, f, state, earlier, node, idle)

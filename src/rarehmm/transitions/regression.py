@@ -2,8 +2,8 @@ r"""Transition probabilities that depend on inputs: each row of the matrix is a 
 
 .. math:: P_{jk}(t) \propto P_{jk} \exp(z_t^\top s_{jk})
 
-The step *into* row t uses its inputs :math:`z_t`.  The intercept is the matrix :math:`P`, which holds where all inputs are
-at their means.
+The step *into* row t uses its inputs :math:`z_t`.  The intercept is the matrix :math:`P`, which holds where all inputs
+are at their means.
 """
 
 from typing import Any, NamedTuple

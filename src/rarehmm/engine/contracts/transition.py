@@ -1,8 +1,9 @@
-"""The contract of a transition: how the matrix of each step follows from parameters and inputs, and how long states last.
+"""The contract of a transition: how the matrix of each step follows from parameters and inputs, and how long states
+last.
 
-A transition is a frozen class, in a file of ``rarehmm/transitions`` or in a user's own code.  Its parameters are a matrix
-(K, K), which is that of every step if there are no inputs, and ``slopes`` (q, K, K), one matrix for each of the q inputs
-it reads, with rows that sum to zero.  It must have
+A transition is a frozen class, in a file of ``rarehmm/transitions`` or in a user's own code.  Its parameters are a
+matrix (K, K), which is that of every step if there are no inputs, and ``slopes`` (q, K, K), one matrix for each of the
+q inputs it reads, with rows that sum to zero.  It must have
 
 * ``inputs``: the ``Inputs`` that it reads; None if every step has the same matrix;
 * ``phases(K)``: the number of phases (K,) of each state, 1 each unless a visit has a minimum length;
@@ -10,7 +11,8 @@ it reads, with rows that sum to zero.  It must have
 * ``pull(matrices, counts, z)``: derivatives of sum_t counts_t log matrices_t in the logits (K, K) of the transition
   matrix, and in ``slopes`` (q, K, K), for expected transitions ``counts`` (n, K, K).
 
-A transition without inputs needs neither of the last two.  ``check_transition`` tests a transition against this contract.
+A transition without inputs needs neither of the last two.  ``check_transition`` tests a transition against this
+contract.
 """
 
 from typing import Any, Protocol

@@ -1,7 +1,7 @@
 r"""Passes over blocks for models whose steps differ: inputs, autoregression, transitions with inputs, known states.
 
-What is summed over is a sequence of *edges*.  The states of a model unfold to a chain of M nodes (more than K if a state
-has several phases, or if the density needs the states of several steps) and E edges between them:
+What is summed over is a sequence of *edges*.  The states of a model unfold to a chain of M nodes (more than K if a
+state has several phases, or if the density needs the states of several steps) and E edges between them:
 
 .. math:: a_t(m) = \sum_{e \to m} a_{t-1}(source_e)\, w_e(t)\, f_{kind_e}(y_t \mid t)
 
@@ -21,13 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rarehmm.common.arrays import Array, IntArray
-from rarehmm.engine.contracts.family import Family, hook, log_density, score, with_log_scale, with_predictor
+from rarehmm.engine.contracts.family import Family, log_density, score, with_log_scale, with_predictor
 from rarehmm.engine.dispatch import inner, kernel, specialise
 from rarehmm.engine.elementary import LOWEST, positive_log, relative
 from rarehmm.engine.kernels.full_pass import TILE, gather_blocks, load_messages, store_messages
-from rarehmm.engine.kernels.messages import add_weighted, constants, observation, seen
+from rarehmm.engine.kernels.messages import constants, observation, seen
 from rarehmm.engine.lanes import LANES, lane_array, load, splat, store
-
 
 DOUBT_GONE = 30.0  # logarithm of how much more probability a node needs than may have been lost
 
@@ -36,8 +35,8 @@ class Chain(NamedTuple):
     """The chain of M nodes, E edges and U kinds of densities to which the states of a model unfold.
 
     ``source``, ``target``, ``kind`` (E,): nodes and kind of each edge; ``first_kind`` (M,): kind of the density of the
-    first observation of a sequence in each node; ``state`` (U,): state of each kind, ``before`` (U,): the state one step
-    earlier; ``node_state`` (M,): state of each node; ``idle`` (E,): probabilities of edges outside sequences.
+    first observation of a sequence in each node; ``state`` (U,): state of each kind, ``before`` (U,): the state one
+    step earlier; ``node_state`` (M,): state of each node; ``idle`` (E,): probabilities of edges outside sequences.
     """
 
     source: IntArray
@@ -74,9 +73,9 @@ class Columns(NamedTuple):
 
     There is one ``offset`` for all states (in each of the D columns of the data), or one for each state or kind of
     density; one ``memory`` for all, one for each state, or none where it is constant; one ``past`` for each state, or
-    none; one log ``scale`` for all, one for each state, or none; one ``weight`` for each edge, or none.  In the row where
-    a sequence begins, the first M weights are the distribution of its first node.  ``label`` is the known state of the
-    row, negative if unknown.
+    none; one log ``scale`` for all, one for each state, or none; one ``weight`` for each edge, or none.  In the row
+    where a sequence begins, the first M weights are the distribution of its first node.  ``label`` is the known state
+    of the row, negative if unknown.
     """
 
     offset: int
@@ -109,8 +108,9 @@ class EdgeTask(NamedTuple):
 class EdgeGroup(NamedTuple):
     """Workspace of one group of lanes; all arrays have LANES as their last axis.
 
-    As ``messages.Group``, with ``x`` (n, C) columns, ``p`` (n, U) densities, ``a`` (n + 1, M), ``f`` (1, E) and ``mass``
-    (1, U) scratch of the filter, ``r`` (n, U) responsibilities of kinds, ``slope`` (D + 1,), ``dx`` (1, C), ``eta`` (1, D), ``doubt`` (1,).
+    As ``messages.Group``, with ``x`` (n, C) columns, ``p`` (n, U) densities, ``a`` (n + 1, M), ``f`` (1, E) and
+    ``mass`` (1, U) scratch of the filter, ``r`` (n, U) responsibilities of kinds, ``slope`` (D,), ``dx`` (1, C),
+    ``eta`` and ``zeta`` (1, D), ``doubt`` (1,).
     """
 
     y: Array
@@ -130,6 +130,7 @@ class EdgeGroup(NamedTuple):
     slope: Array
     dx: Array
     eta: Array
+    zeta: Array
     doubt: Array
 
 
@@ -138,15 +139,15 @@ def edge_group(n: int, D: int, C: int, chain: Chain) -> EdgeGroup:
     M, E, U, one = len(chain.first_kind), len(chain.source), len(chain.state), lane_array
     return EdgeGroup(
         one(n, D), one(1), one(1), one(1), one(n, max(C, 1)), one(n, U), one(n + 1, M), one(n), one(n),
-        one(1, M), one(1, M), one(1, E), one(1, U), one(n, U), one(D + 1), one(1, max(C, 1)), one(1, D), one(1),
+        one(1, M), one(1, M), one(1, E), one(1, U), one(n, U), one(D), one(1, max(C, 1)), one(1, D), one(1, D), one(1),
     )  # fmt: skip
 
 
 class EdgeSums(NamedTuple):
     """Sums over the cores of lanes, all with LANES as their last axis.
 
-    ``scores`` (K, P); ``levels`` (U, D) and ``memories`` (K, D): derivatives in these; ``edges`` (E,): expected number of
-    transitions along each edge; ``first`` (M,): expected number of sequences that begin in each node.
+    ``scores`` (K, P); ``levels`` (U, D) and ``memories`` (K, D): derivatives in these; ``edges`` (E,): expected number
+    of transitions along each edge; ``first`` (M,): expected number of sequences that begin in each node.
     """
 
     scores: Array
@@ -179,52 +180,14 @@ def split_edge_sums(flat: Array, K: int, P: int, D: int, chain: Chain) -> EdgeSu
 
 
 # ---------------------------------------------------------------- the density of a kind
-# Functions here take the arrays that they read, rather than tuples of arrays: numba counts the references to all arrays of
-# a tuple in every call.
+# Numba counts the references to arrays, and to all arrays of a tuple, in every call of a function with branches.  That
+# is why the loops over steps are inside functions, and what depends on the step is not a function of its own.
 @inner
 def place(count, K, state, kind):
-    """Which of ``count`` columns belongs to a kind of density: one for all, one for each state, or one for each kind."""
+    """Which of ``count`` columns a kind of density reads: one for all, one for each state, or one for each kind."""
     if count == 1:
         return 0
     return state if count == K else kind
-
-
-@inner
-def predictor(x, level, memory, at, t, K, k, before, u, d):
-    """Linear predictor of column d at step t, for kind u of state k after state ``before``."""
-    out = splat(0.0)
-    if at.offsets > 0:
-        out = load(x, (t, at.offset + d * at.offsets + place(at.offsets, K, k, u)))
-    if len(memory) > 0:
-        if at.memories == 0 and at.pasts == 0:
-            out = out - splat(memory[k, d] * level[u, d])
-        else:
-            out = out - remembered(x, memory, at, t, K, k, u, d) * level_before(x, level, at, t, before, u, d)
-    return out
-
-
-@inner
-def remembered(x, memory, at, t, K, k, u, d):
-    """How much of the level one step earlier is still there at step t."""
-    if at.memories > 0:
-        return load(x, (t, at.memory + d * at.memories + place(at.memories, K, k, u)))
-    return splat(memory[k, d])
-
-
-@inner
-def level_before(x, level, at, t, before, u, d):
-    """Level one step earlier."""
-    if at.pasts > 0:
-        return splat(level[u, d]) + load(x, (t, at.past + d * at.pasts + before))
-    return splat(level[u, d])
-
-
-@inner
-def log_scale_at(x, at, t, K, k, u):
-    """Log scale of kind u of state k at step t; 0 where there is none."""
-    if at.scales == 0:
-        return splat(0.0)
-    return load(x, (t, at.scale + place(at.scales, K, k, u)))
 
 
 def density_moved(family: Family, y: Any, c: Any, eta: Any, zeta: Any, moves: bool, scales: bool) -> Any:
@@ -292,16 +255,52 @@ specialise(score_moved, lambda family, *rest: _by_moves(family, _OF_SCORE))
 
 
 @inner
+def find_densities(family, point, chain, at, g, n):
+    """Store the log densities of steps [0, n) for each kind in ``g.p``."""
+    K, D, U = len(point.c), g.eta.shape[1], len(chain.state)
+    x, p, etas, zetas = g.x, g.p, g.eta, g.zeta
+    phi, prepared, level, memory, state, earlier = (
+        point.phi,
+        point.c,
+        point.level,
+        point.memory,
+        chain.state,
+        chain.before,
+    )
+    moves, scales, lags = at.offsets > 0 or len(memory) > 0, at.scales > 0, len(memory) > 0
+    for t in range(n):
+        y = observation(family, g.y, t)
+        for u in range(U):
+            k = state[u]
+            for d in range(D):
+                v = splat(0.0)
+                if at.offsets > 0:
+                    v = load(x, (t, at.offset + d * at.offsets + place(at.offsets, K, k, u)))
+                if lags:
+                    share, before = splat(memory[k, d]), splat(level[u, d])
+                    if at.memories > 0:
+                        share = load(x, (t, at.memory + d * at.memories + place(at.memories, K, k, u)))
+                    if at.pasts > 0:
+                        before = before + load(x, (t, at.past + d * at.pasts + earlier[u]))
+                    v = v - share * before
+                store(etas, (0, d), v)
+                store(zetas, (0, d), load(x, (t, at.scale + place(at.scales, K, k, u))) if scales else splat(0.0))
+            c = constants(family, phi, prepared, k)
+            eta, zeta = observation(family, etas, 0), observation(family, zetas, 0)
+            store(p, (t, u), density_moved(family, y, c, eta, zeta, moves, scales))
+
+
+@inner
 def add_kinds(family, point, chain, at, g, sums, first, last):
     """Add the derivatives of steps [first, last), weighted by the responsibilities ``g.r``, to ``sums`` and columns.
 
     The derivative with respect to each column replaces it in ``g.x``, except for probabilities and labels.
     """
-    K, D, U, prepared = len(point.c), g.eta.shape[1], len(chain.state), point.c
-    x, r, slope, moved_eta, dx = g.x, g.r, g.slope, g.eta, g.dx
-    phi, level, memory, moved, logs, power = point.phi, point.level, point.memory, point.moved, point.logs, point.power
+    K, D, U = len(point.c), g.eta.shape[1], len(chain.state)
+    x, r, slope, etas, zetas, dx = g.x, g.r, g.slope, g.eta, g.zeta, g.dx
+    phi, prepared, level, memory = point.phi, point.c, point.level, point.memory
+    moved, logs, power, state, earlier = point.moved, point.logs, point.power, chain.state, chain.before
     total, levels, memories = sums.scores, sums.levels, sums.memories
-    state, earlier = chain.state, chain.before
     moves, scales, lags = at.offsets > 0 or len(memory) > 0, at.scales > 0, len(memory) > 0
     for t in range(first, last):
         y = observation(family, g.y, t)
@@ -309,27 +308,36 @@ def add_kinds(family, point, chain, at, g, sums, first, last):
         for c in range(at.weight):
             store(dx, (0, c), splat(0.0))
         for u in range(U):
-            k, before = state[u], earlier[u]
+            k = state[u]
             for d in range(D):
-                store(moved_eta, (0, d), predictor(x, level, memory, at, t, K, k, before, u, d))
+                v = splat(0.0)
+                if at.offsets > 0:
+                    v = load(x, (t, at.offset + d * at.offsets + place(at.offsets, K, k, u)))
+                if lags:
+                    share, before = splat(memory[k, d]), splat(level[u, d])
+                    if at.memories > 0:
+                        share = load(x, (t, at.memory + d * at.memories + place(at.memories, K, k, u)))
+                    if at.pasts > 0:
+                        before = before + load(x, (t, at.past + d * at.pasts + earlier[u]))
+                    v = v - share * before
+                store(etas, (0, d), v)
+                store(zetas, (0, d), load(x, (t, at.scale + place(at.scales, K, k, u))) if scales else splat(0.0))
                 store(slope, (d,), splat(0.0))
             wide = splat(0.0)
-            zeta = log_scale_at(x, at, t, K, k, u)
-            gamma = load(r, (t, u))
-            slopes = score_moved(
-                family, y, constants(family, phi, prepared, k), observation(family, moved_eta, 0), zeta, moves, scales
-            )
+            gamma = np.where(present, load(r, (t, u)), 0.0)
+            eta, zeta = observation(family, etas, 0), observation(family, zetas, 0)
+            slopes = score_moved(family, y, constants(family, phi, prepared, k), eta, zeta, moves, scales)
             for i in range(len(slopes)):
                 v = np.where(present, gamma * slopes[i], 0.0)
                 d = moved[i]
                 if moves and d >= 0:
                     if logs[i] > 0:
-                        v = v * np.exp(load(moved_eta, (0, d)))
+                        v = v * np.exp(load(etas, (0, d)))
                         store(slope, (d,), load(slope, (d,)) + v * phi[k, i])
                     else:
                         store(slope, (d,), load(slope, (d,)) + v)
                 if scales and power[i] > 0.0:
-                    v = v * np.exp(power[i] * zeta)
+                    v = v * np.exp(power[i] * load(zetas, (0, 0)))
                     wide = wide + v * (power[i] * phi[k, i])
                 store(total, (k, i), load(total, (k, i)) + v)
             for d in range(D):
@@ -338,17 +346,19 @@ def add_kinds(family, point, chain, at, g, sums, first, last):
                     i = at.offset + d * at.offsets + place(at.offsets, K, k, u)
                     store(dx, (0, i), load(dx, (0, i)) + v)
                 if lags:
-                    back = v * remembered(x, memory, at, t, K, k, u, d)
-                    store(levels, (u, d), load(levels, (u, d)) - back)
+                    share, before = splat(memory[k, d]), splat(level[u, d])
+                    if at.memories > 0:
+                        share = load(x, (t, at.memory + d * at.memories + place(at.memories, K, k, u)))
                     if at.pasts > 0:
-                        i = at.past + d * at.pasts + before
-                        store(dx, (0, i), load(dx, (0, i)) - back)
-                    fading = v * level_before(x, level, at, t, before, u, d)
+                        i = at.past + d * at.pasts + earlier[u]
+                        before = before + load(x, (t, i))
+                        store(dx, (0, i), load(dx, (0, i)) - v * share)
+                    store(levels, (u, d), load(levels, (u, d)) - v * share)
                     if at.memories > 0:
                         i = at.memory + d * at.memories + place(at.memories, K, k, u)
-                        store(dx, (0, i), load(dx, (0, i)) - fading)
+                        store(dx, (0, i), load(dx, (0, i)) - v * before)
                     else:
-                        store(memories, (k, d), load(memories, (k, d)) - fading)
+                        store(memories, (k, d), load(memories, (k, d)) - v * before)
             if scales:
                 i = at.scale + place(at.scales, K, k, u)
                 store(dx, (0, i), load(dx, (0, i)) + wide)
@@ -411,12 +421,10 @@ def forward_edges(family, point, chain, at, g, first, last, n, every, careful):
     the observations well, and is forgotten where every node has much more of its own.
     """
     M, E, U = len(chain.first_kind), len(chain.source), len(chain.state)
-    K, D = len(point.c), g.eta.shape[1]
-    moves, scales = at.offsets > 0 or len(point.memory) > 0, at.scales > 0
-    a, b, p, f, mass, x, etas = g.a, g.b, g.p, g.f, g.mass, g.x, g.eta
+    a, b, p, f, mass, x, state = g.a, g.b, g.p, g.f, g.mass, g.x, chain.state
     source, target, kind, first_kind = chain.source, chain.target, chain.kind, chain.first_kind
-    state, earlier, fixed, begin = chain.state, chain.before, point.weight, point.start
-    phi, prepared, level, memory = point.phi, point.c, point.level, point.memory
+    fixed, begin = point.weight, point.start
+    find_densities(family, point, chain, at, g, n)
     total, lost, worst = splat(0.0), splat(-1e300), splat(-1e300)
     for t in range(n):
         y = observation(family, g.y, t)
@@ -442,13 +450,7 @@ def forward_edges(family, point, chain, at, g, first, last, n, every, careful):
                 store(b, (0, m), s)
         top, best, lowest = splat(-1e300), splat(-1e300), splat(0.0)
         for u in range(U):
-            k = state[u]
-            for d in range(D):
-                store(etas, (0, d), predictor(x, level, memory, at, t, K, k, earlier[u], u, d))
-            zeta = log_scale_at(x, at, t, K, k, u)
-            v = density_moved(
-                family, y, constants(family, phi, prepared, k), observation(family, etas, 0), zeta, moves, scales
-            )
+            v = load(p, (t, u))
             if at.labels > 0:
                 known = load(x, (t, at.label))
                 s = load(mass, (0, u))
@@ -457,7 +459,6 @@ def forward_edges(family, point, chain, at, g, first, last, n, every, careful):
             else:
                 best = np.where(v > best, v, best)
             top = np.where((v > top) & (load(mass, (0, u)) > 0.0), v, top)
-            store(p, (t, u), v)
         for u in range(U):
             v = load(p, (t, u)) - top
             r = relative(v)
@@ -647,21 +648,12 @@ def gather_rows(y, x, first, g):
 def kind_densities(family, point, chain, at, y, x, g, out):
     """Log density out (n, U) of each row in each kind, 0 where it is missing; minus infinity against a known state."""
     n, U = out.shape
-    K, D = len(point.c), g.eta.shape[1]
-    moves, scales = at.offsets > 0 or len(point.memory) > 0, at.scales > 0
     for first in range(0, n, LANES):
         gather_rows(y, x, first, g)
-        one = observation(family, g.y, 0)
-        present = seen(family, one)
+        find_densities(family, point, chain, at, g, 1)
+        present = seen(family, observation(family, g.y, 0))
         for u in range(U):
-            k = chain.state[u]
-            for d in range(D):
-                eta = predictor(g.x, point.level, point.memory, at, 0, K, k, chain.before[u], u, d)
-                store(g.eta, (0, d), eta)
-            zeta = log_scale_at(g.x, at, 0, K, k, u)
-            c = constants(family, point.phi, point.c, k)
-            v = density_moved(family, one, c, observation(family, g.eta, 0), zeta, moves, scales)
-            v = np.where(present, v, 0.0)
+            v = np.where(present, load(g.p, (0, u)), 0.0)
             if at.labels > 0:
                 known = load(g.x, (0, at.label))
                 v = np.where((known < 0.0) | (known == float(chain.state[u])), v, -np.inf)
@@ -730,9 +722,9 @@ def log_backward_edges(
 ):
     """Smooth in log space: ``filtered`` becomes the probabilities of nodes, ``kinds`` (n, U) those of kinds.
 
-    ``edges`` (E,) and ``first`` (M,) are added to; with ``keep``, ``weights`` (n, E) gets the expected transitions of each
-    step and, where a sequence begins, the probabilities of its first nodes.  ``before`` (M,) is the log filter just
-    before these rows, and ``message`` (M,) carries over from the rows after them.
+    ``edges`` (E,) and ``first`` (M,) are added to; with ``keep``, ``weights`` (n, E) gets the expected transitions of
+    each step and, where a sequence begins, the probabilities of its first nodes.  ``before`` (M,) is the log filter
+    just before these rows, and ``message`` (M,) carries over from the rows after them.
     """
     n, M, E, U = len(filtered), filtered.shape[1], len(chain.source), kinds.shape[1]
     new, top, part = np.empty(M), np.empty(M), np.empty(E)

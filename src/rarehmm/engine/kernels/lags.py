@@ -41,7 +41,8 @@ def add_lags(values, begin, coefficients, out, marks):
 
 @kernel
 def pull_lags(values, marks, coefficients, slopes, back, found):
-    """Add the derivatives in the values to back (n,), and those in the coefficients to found (p, Q), from slopes (n, Q).
+    """Add the derivatives in the values to back (n,), and those in the coefficients to found (p, Q), from slopes (n,
+    Q).
 
     An empty ``back`` is not filled.
     """
