@@ -43,7 +43,7 @@ from rarehmm.exact.block_pass import CACHE_BYTES, CAREFUL, EVERY, TOLERANCE, Exp
 from rarehmm.exact.block_sample import Observations, objective_of, rows_in
 from rarehmm.exact.densities import add_constants, constant_total, row_ranges, sequence_starts
 from rarehmm.model.autoregression import AroundLevel
-from rarehmm.model.effects import RowTerms, pull_start_scale
+from rarehmm.model.effects import RowTerms, start_scale_gradient
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
 from rarehmm.model.stationary import stationary
@@ -140,16 +140,16 @@ class EdgePass:
         found = None if self.sequential else self.with_halo()
         if found is None:
             found = self.repaired()
-        values, doubts, sums, pulled = zip(*found, strict=True)
+        values, doubts, sums, gradients = zip(*found, strict=True)
         log_likelihood = float(np.sum(values))
         if not np.isfinite(log_likelihood) or max(doubts) > NEGLIGIBLE:
             return self.in_log_space()
         if len(self.predictive) > 0:
             add_constants(self.model, self.series, self.predictive)
-        return self.expectations(log_likelihood, np.sum(sums, axis=0), list(pulled))
+        return self.expectations(log_likelihood, np.sum(sums, axis=0), list(gradients))
 
-    def expectations(self, log_likelihood: float, sums: Array, pulled: list[Any]) -> Expectations:
-        """Expectations from sums over all rows, and from the derivatives that were pulled through columns."""
+    def expectations(self, log_likelihood: float, sums: Array, gradients: list[Any]) -> Expectations:
+        """Expectations from sums over all rows, and from the derivatives that lead back through columns."""
         model, parameters, effects = self.model, self.parameters, self.model.every_effect
         K, P, D = model.n_states, len(model.family.parameters), columns(model.family)
         unfolding, transition = model.unfolding, parameters.transition
@@ -157,21 +157,21 @@ class EdgePass:
         scores, levels, memories, edges, nodes = split_edge_sums(sums, K, P, D, chain)
         slopes, first, pairs = np.zeros(effects.size), np.zeros(K), np.zeros((K, K))
         if self.back:
-            scores = scores + sum(part.scores for part in pulled)
-            slopes += sum(part.coefficients for part in pulled)
+            scores = scores + sum(part.scores for part in gradients)
+            slopes += sum(part.coefficients for part in gradients)
             if len(self.point.memory) > 0:
                 lags = effects.block("lags", slopes)
                 for i, d in enumerate(effects.moves.predicted):
                     np.add.at(scores[:, effects.moves.level[d]], chain.before, levels[:, d])
                     lags[:, i] += memories[:, d] if lags.shape[2] > 1 else memories[:, d].sum()
             if effects.slopes is None:
-                first = unfolding.pull_first(parameters.start, nodes, model.start is None)
-                pairs = unfolding.pull(transition, edges)
+                first = unfolding.first_states(parameters.start, nodes, model.start is None)
+                pairs = unfolding.transitions(transition, edges)
             else:
-                pairs = sum(part.logits for part in pulled) + pairs
-            start = sum(part.start for part in pulled)
+                pairs = sum(part.logits for part in gradients) + pairs
+            start = sum(part.start for part in gradients)
             if np.any(start):
-                more_scores, lag, more, begun = pull_start_scale(effects, parameters, np.asarray(start))
+                more_scores, lag, more, begun = start_scale_gradient(effects, parameters, np.asarray(start))
                 scores, pairs, first = scores + more_scores, pairs + more, first + begun
                 effects.block("lags", slopes)[:, 0, 0] += lag
         value = log_likelihood + constant_total(model, self.series)
@@ -317,7 +317,7 @@ class EdgePass:
             logp -= top[rows, None]
             log_forward_edges(logp, log_weight, log_start, fresh, chain, before, filtered[rows], predictive[rows])
         flat, _ = edge_sums(K, P, D, chain)
-        message, pulled = np.zeros(M), []
+        message, gradients = np.zeros(M), []
         for low, high in reversed(row_ranges(self.series)) if self.back else ():
             terms, logp, log_weight, _, fresh = self.log_terms(low, high)
             rows, ext = slice(low, high), len(terms.y) - (high - low)
@@ -341,7 +341,7 @@ class EdgePass:
             sums.edges[:, 0] += edges
             sums.first[:, 0] += first
             flat += mine
-            pulled.append(model.every_effect.pull(self.parameters, terms, out, model.unfolding))
+            gradients.append(model.every_effect.gradient(self.parameters, terms, out, model.unfolding))
         if len(self.probabilities) > 0:
             nodes = filtered if self.back else np.exp(filtered)
             self.probabilities[:] = 0.0
@@ -349,7 +349,7 @@ class EdgePass:
         if len(self.predictive) > 0:
             self.predictive[:] = predictive + top
             add_constants(model, self.series, self.predictive)
-        return self.expectations(float((predictive + top).sum()), flat.sum(-1), pulled)
+        return self.expectations(float((predictive + top).sum()), flat.sum(-1), gradients)
 
     def log_terms(self, low: int, high: int) -> tuple[RowTerms, Array, Array, Array, Any]:
         """Columns of the rows [low, high) and those before them, and their log densities, weights and starts."""
@@ -400,8 +400,8 @@ class EdgeSweep:
                 Seams(*messages), workspace(self.longest, D, C, model), sums, out[ext:],
                 np.zeros((0, len(chain.state))), probabilities, predictive,
             )  # fmt: skip
-        pulled = effects.pull(self.parameters, terms, out, model.unfolding) if self.task.back else None
-        return value, doubt, flat.sum(-1), pulled, messages
+        gradients = effects.gradient(self.parameters, terms, out, model.unfolding) if self.task.back else None
+        return value, doubt, flat.sum(-1), gradients, messages
 
 
 def decode_edges(model: Model, parameters: Parameters, series: Series) -> tuple[IntArray, float]:

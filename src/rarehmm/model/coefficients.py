@@ -125,7 +125,7 @@ class Coefficients:
         out[..., e.slices["slopes"]] = slopes.reshape(*x.shape[:-1], -1)
         return out
 
-    def pull(self, x: Array, slope: Array) -> Array:
+    def gradient(self, x: Array, slope: Array) -> Array:
         """Derivatives (size,) in the coordinates x from those (c,) in the coefficients."""
         e, rows = self.effects, self.compared[0]
         parts = [slope[e.slices[name]] for name in BLOCKS[:3]]

@@ -4,8 +4,8 @@ Coefficients are one vector in natural units, in blocks: ``location`` (p, C) of 
 of the C columns that have a linear predictor; ``switching`` (q, C, K) of inputs whose effect differs between states;
 ``scale`` (v,) of inputs on the log scale; ``lags`` (order, C, 1 or K); and ``slopes`` (z, K, K) of transitions.
 
-``rows`` turns a stretch of rows into the columns that kernels read (``engine.kernels.edges``), and ``pull`` turns the
-derivatives in these columns into those in the coefficients.
+``rows`` turns a stretch of rows into the columns that kernels read (``engine.kernels.edges``), and ``gradient`` turns
+the derivatives in these columns into those in the coefficients.
 """
 
 import functools
@@ -20,7 +20,7 @@ from rarehmm.data.inputs import Inputs
 from rarehmm.data.rows import Rows
 from rarehmm.engine.contracts.family import Family, columns, hook
 from rarehmm.engine.kernels.edges import Columns
-from rarehmm.engine.kernels.lags import COMPLETE, NOTHING, add_lags, lagged, pull_lags
+from rarehmm.engine.kernels.lags import COMPLETE, NOTHING, add_lags, lag_gradients, lagged
 from rarehmm.model.autoregression import (
     AroundLevel,
     Autoregression,
@@ -58,7 +58,7 @@ class Lags(NamedTuple):
 
 
 class RowTerms(NamedTuple):
-    """A stretch of rows as kernels read them, and what ``Effects.pull`` needs.
+    """A stretch of rows as kernels read them, and what ``Effects.gradient`` needs.
 
     ``y`` (n, D), with rows that do not count as missing; ``x`` (n, C), the columns, described by ``at``; ``lags`` of
     each column with a predictor; ``memory`` over gaps; ``after`` (g,): rows after a gap that have a density; ``first``
@@ -350,7 +350,7 @@ class Effects:
         return z, matrices, weights, begins
 
     # ------------------------------------------------------------ and back
-    def pull(self, parameters: Parameters, terms: RowTerms, out: Array, unfolding: Unfolding) -> "Pulled":
+    def gradient(self, parameters: Parameters, terms: RowTerms, out: Array, unfolding: Unfolding) -> "EffectGradient":
         """Derivatives in the coefficients from those ``out`` (n, C) in the columns of a stretch of rows."""
         at, K, n = terms.at, self.n_states, len(terms.y)
         found, scores, start = np.zeros(self.size), np.zeros(parameters.phi.shape), np.zeros(K)
@@ -362,25 +362,25 @@ class Effects:
             if self.autoregression is not None:
                 moves_values = not isinstance(self.autoregression, Intercept)
                 back = np.zeros(n if moves_values and (self.location or self.switching) else 0)
-                own = self._pull_lags(parameters, terms.lags[i], slope, i, d, unfolding, scores, found, back)
+                own = self._lag_gradients(parameters, terms.lags[i], slope, i, d, unfolding, scores, found, back)
                 if terms.memory is not None:
-                    self._pull_gaps(terms, eta, out[:, at.memory], scales, found, back)
+                    self._add_gap_gradients(terms, eta, out[:, at.memory], scales, found, back)
                 if len(back) > 0:
                     eta = eta - back
             if self.location:
                 self.block("location", found)[:, i] += self.location.gradient(terms.rows, eta)
             if self.switching:
                 if at.pasts:
-                    own = own + self._pull_pasts(terms.lags[i], out[:, at.past + d * K : at.past + (d + 1) * K])
+                    own = own + self._past_gradients(terms.lags[i], out[:, at.past + d * K : at.past + (d + 1) * K])
                 self.block("switching", found)[:, i] += self.switching.gradient(terms.rows, own)
         if self.scale:
             self.block("scale", found)[:] += self.scale.gradient(terms.rows, scales.sum(1))
         if self.mixed_start and len(terms.first) > 0:
             start = scales[terms.first].sum(0)
-        logits = self._pull_weights(terms, out[:, at.weight : at.weight + at.weights], found, unfolding)
-        return Pulled(found, scores, start, logits)
+        logits = self._weight_gradients(terms, out[:, at.weight : at.weight + at.weights], found, unfolding)
+        return EffectGradient(found, scores, start, logits)
 
-    def _pull_lags(
+    def _lag_gradients(
         self, parameters: Parameters, lag: Lags, slope: Array, i: int, d: int, unfolding: Unfolding, scores: Array,
         found: Array, back: Array,
     ) -> Array:  # fmt: skip
@@ -393,7 +393,7 @@ class Effects:
         if not isinstance(self.autoregression, Hamilton):
             share = phi if slope.shape[1] == Q else np.repeat(phi, slope.shape[1], axis=1)
             each = np.zeros(share.shape)
-            pull_lags(lag.values, lag.marks, share, slope, back, each)
+            lag_gradients(lag.values, lag.marks, share, slope, back, each)
             total += each if Q > 1 else each.sum(1, keepdims=True)
             return slope
         states, level = unfolding.states, int(self.moves.level[d])
@@ -413,7 +413,7 @@ class Effects:
             np.add.at(total[m - 1], newest if Q > 1 else np.zeros(len(states), dtype=int), each)
         return own
 
-    def _pull_gaps(
+    def _add_gap_gradients(
         self, terms: RowTerms, slope: Array, memories: Array, scales: Array, found: Array, back: Array
     ) -> None:
         """Add the derivatives of rows after gaps to those in the coefficients and in the values."""
@@ -429,7 +429,7 @@ class Effects:
             total += kept.scale_slope[0] * scales[terms.first].sum()
         total += memories.sum() - memories[after].sum() - memories[terms.first].sum()
 
-    def _pull_pasts(self, lag: Lags, slope: Array) -> Array:
+    def _past_gradients(self, lag: Lags, slope: Array) -> Array:
         """Derivatives (n, K) in what switching inputs add to levels, from those in the last observed levels."""
         own = np.zeros(slope.shape)
         usual = np.where((lag.marks == COMPLETE)[:, None], slope, 0.0)
@@ -438,28 +438,28 @@ class Effects:
         np.add.at(own, lag.last(early), slope[early])
         return own
 
-    def _pull_weights(self, terms: RowTerms, counts: Array, found: Array, unfolding: Unfolding) -> Array:
+    def _weight_gradients(self, terms: RowTerms, counts: Array, found: Array, unfolding: Unfolding) -> Array:
         """Derivatives in the logits of the transition matrix (K, K); those in the slopes are added to ``found``."""
         K = self.n_states
         if self.slopes is None:
             return np.zeros((K, K))
         first = counts[terms.begins].copy()
         counts[terms.begins] = 0.0
-        steps = unfolding.pull(terms.matrices, counts)
-        logits, slopes = self.transition.pull(terms.matrices, steps, terms.z)
+        steps = unfolding.transitions(terms.matrices, counts)
+        logits, slopes = self.transition.gradient(terms.matrices, steps, terms.z)
         M = len(unfolding.paths)
         for row, gamma in zip(terms.begins, first, strict=True):
             if self.start is not None or not gamma.any():
                 continue
             P = terms.matrices[row]
-            more = stationary_slope(P, unfolding.pull_first(stationary(P), gamma[:M], True))
+            more = stationary_slope(P, unfolding.first_states(stationary(P), gamma[:M], True))
             logits = logits + more
             slopes = slopes + terms.z[row][:, None, None] * more
         self.block("slopes", found)[:] += slopes
         return np.asarray(logits)
 
 
-class Pulled(NamedTuple):
+class EffectGradient(NamedTuple):
     """Derivatives that follow from those in columns.
 
     ``coefficients`` (c,); ``scores`` (K, P), to add to those of the states' parameters; ``start`` (K,), in the log
@@ -484,7 +484,7 @@ def start_scale(effects: Effects, parameters: Parameters) -> Array:
     return np.asarray(0.5 * np.log(V / s2))
 
 
-def pull_start_scale(effects: Effects, parameters: Parameters, slope: Array) -> tuple[Array, Array, Array, Array]:
+def start_scale_gradient(effects: Effects, parameters: Parameters, slope: Array) -> tuple[Array, Array, Array, Array]:
     """Derivatives of ``start_scale`` times ``slope`` (K,).
 
     In the parameters (K, P) and the lags (p,), and as counts of transitions (K, K) and of first states (K,) whose log
@@ -493,11 +493,11 @@ def pull_start_scale(effects: Effects, parameters: Parameters, slope: Array) -> 
     s2, R2, reverse = _mixture(effects, parameters)
     system = np.eye(len(s2)) - R2 * reverse
     V = np.linalg.solve(system, s2)
-    pulled = np.linalg.solve(system.T, slope / (2 * V))
+    back = np.linalg.solve(system.T, slope / (2 * V))
     scores = np.zeros(parameters.phi.shape)
-    scores[:, np.flatnonzero(effects.moves.power)[0]] = pulled - slope / (2 * s2)
-    pairs = (R2 * np.outer(pulled, V) * reverse).T
-    lags = (pulled @ reverse @ V) * predictable_slope(_only_lags(effects, parameters))
+    scores[:, np.flatnonzero(effects.moves.power)[0]] = back - slope / (2 * s2)
+    pairs = (R2 * np.outer(back, V) * reverse).T
+    lags = (back @ reverse @ V) * predictable_slope(_only_lags(effects, parameters))
     return scores, lags, pairs, pairs.sum(1) - pairs.sum(0)
 
 

@@ -652,7 +652,7 @@ class Model:
         found = found.reshape(*shape, self.size)
         if slopes is not None and self.coefficients.size > 0:
             at = slice(self.size - self.coefficients.size, None)
-            found[..., at] = self.coefficients.pull(np.asarray(theta, dtype=float)[at], slopes)
+            found[..., at] = self.coefficients.gradient(np.asarray(theta, dtype=float)[at], slopes)
         return np.asarray(found)
 
     def _assemble(self, theta: Array, expectations: Array) -> Array:

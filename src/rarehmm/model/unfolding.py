@@ -55,7 +55,7 @@ class Unfolding:
             out = np.where(self.advance, 1 - out, out)
         return out
 
-    def pull(self, transition: Array, edges: Array) -> Array:
+    def transitions(self, transition: Array, edges: Array) -> Array:
         """Expected transitions between states (..., K, K) from those along edges (..., E).
 
         A step to the next phase of a state counts for all other states, in proportion to their probabilities.
@@ -92,7 +92,7 @@ class Unfolding:
             return np.asarray((start / (self.phases @ start))[self.chain.node_state])
         return np.where(self.is_first_phase, start[self.chain.node_state], 0.0)
 
-    def pull_first(self, start: Array, first: Array, stationary: bool) -> Array:
+    def first_states(self, start: Array, first: Array, stationary: bool) -> Array:
         """Expected first states (K,) that follow from expected first nodes (M,)."""
         found = np.bincount(self.chain.node_state, first, self.n_states).astype(float)
         if stationary and self.phases.max() > 1:
@@ -119,12 +119,11 @@ def unfold(allowed: BoolArray, phases: IntArray, q: int) -> Unfolding:
     for k in range(K):
         for phase in range(phases[k]):
             node = first[k] + phase
-            if allowed[k, k]:
-                edges.append((node, node, k, k, False))
-            if phase < phases[k] - 1:
+            last = phase == phases[k] - 1
+            follows = [node if j == k else first[j] for j in range(K)]
+            edges += [(node, follows[j], k, j, False) for j in range(K) if allowed[k, j] and (last or j == k)]
+            if not last:
                 edges.append((node, node + 1, k, k, True))
-            else:
-                edges += [(node, first[j], k, j, False) for j in range(K) if j != k and allowed[k, j]]
     source, target, i, j, advance = (np.array(part) for part in zip(*edges, strict=True))
     if q == 0:
         kind, states, first_kind = state[target], np.arange(K)[:, None], state

@@ -1,4 +1,4 @@
-"""The same transition matrix at every step."""
+"""A transition matrix that does not change."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from rarehmm.common.arrays import Array, IntArray
 
 
 class Homogeneous(NamedTuple):
-    """The same transition matrix at every step, so that visits to a state have geometric lengths."""
+    """One transition matrix for every step, so that visits to a state have geometric lengths."""
 
     @property
     def inputs(self) -> None:
@@ -22,7 +22,7 @@ class Homogeneous(NamedTuple):
         """Matrices (n, K, K) of n steps, all the same."""
         return np.broadcast_to(transition, (len(z), *transition.shape))
 
-    def pull(self, matrices: Array, counts: Array, z: Array) -> tuple[Array, Array]:
+    def gradient(self, matrices: Array, counts: Array, z: Array) -> tuple[Array, Array]:
         """Derivatives in the logits of the matrix (K, K); there are no slopes."""
         counts = counts.sum(0)
         return counts - matrices[0] * counts.sum(1, keepdims=True), np.zeros((0, *counts.shape))

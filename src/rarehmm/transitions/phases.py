@@ -38,7 +38,7 @@ class Phases(NamedTuple):
         """Matrices (n, K, K) of n steps, all the same."""
         return np.broadcast_to(transition, (len(z), *transition.shape))
 
-    def pull(self, matrices: Array, counts: Array, z: Array) -> tuple[Array, Array]:
+    def gradient(self, matrices: Array, counts: Array, z: Array) -> tuple[Array, Array]:
         """Derivatives in the logits of the matrix (K, K); there are no slopes."""
         counts = counts.sum(0)
         return counts - matrices[0] * counts.sum(1, keepdims=True), np.zeros((0, *counts.shape))

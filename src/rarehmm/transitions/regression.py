@@ -39,7 +39,7 @@ class Regression(NamedTuple):
         logits /= logits.sum(-1, keepdims=True)
         return logits
 
-    def pull(self, matrices: Array, counts: Array, z: Array) -> tuple[Array, Array]:
+    def gradient(self, matrices: Array, counts: Array, z: Array) -> tuple[Array, Array]:
         """Derivatives in the logits of the matrix at the means (K, K), and in the slopes (q, K, K)."""
         excess = counts - matrices * counts.sum(-1, keepdims=True)
         n, K, _ = excess.shape

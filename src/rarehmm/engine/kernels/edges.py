@@ -21,13 +21,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rarehmm.common.arrays import Array, IntArray
-from rarehmm.engine.contracts.family import Family, log_density, score, with_log_scale, with_predictor
+from rarehmm.engine.contracts.family import Family, columns, log_density, score, with_log_scale, with_predictor
 from rarehmm.engine.dispatch import inner, kernel, specialise
 from rarehmm.engine.elementary import LOWEST, positive_log, relative
 from rarehmm.engine.kernels.full_pass import TILE, gather_blocks, load_messages, store_messages
 from rarehmm.engine.kernels.messages import constants, observation, seen
 from rarehmm.engine.lanes import LANES, lane_array, load, splat, store
 
+TOGETHER = 16  # steps whose densities are computed together: what they take stays in the fastest cache
 DOUBT_GONE = 30.0  # logarithm of how much more probability a node needs than may have been lost
 
 
@@ -53,7 +54,7 @@ class EdgePoint(NamedTuple):
     """Parameters as these kernels see them.
 
     ``phi`` (K, P) and the family's constants ``c`` (K, C); ``weight`` (E,) and ``start`` (M,), unless they are columns;
-    ``level`` (U, D) and ``memory`` (K, D) of linear predictors; ``moved`` (P,): column whose predictor moves a
+    ``level`` (U, D) and ``memory`` (K, D) of linear predictors; ``moved_column`` (P,): column whose predictor moves a
     parameter, -1 if none; ``logs`` (P,): whether it moves its logarithm; ``power`` (P,): power of the scale.
     """
 
@@ -63,7 +64,7 @@ class EdgePoint(NamedTuple):
     start: Array
     level: Array
     memory: Array
-    moved: IntArray
+    moved_column: IntArray
     logs: IntArray
     power: Array
 
@@ -109,8 +110,8 @@ class EdgeGroup(NamedTuple):
     """Workspace of one group of lanes; all arrays have LANES as their last axis.
 
     As ``messages.Group``, with ``x`` (n, C) columns, ``p`` (n, U) densities, ``a`` (n + 1, M), ``f`` (1, E) and
-    ``mass`` (1, U) scratch of the filter, ``r`` (n, U) responsibilities of kinds, ``slope`` (D,), ``dx`` (1, C),
-    ``eta`` and ``zeta`` (1, D), ``doubt`` (1,).
+    ``mass`` (1, U) scratch, ``dx`` (n, C) derivatives in columns, ``slope`` (D,), ``eta`` and ``zeta`` (1, D),
+    ``doubt`` (1,).  Responsibilities of kinds replace the densities ``p`` of the core.
     """
 
     y: Array
@@ -126,7 +127,6 @@ class EdgeGroup(NamedTuple):
     pb: Array
     f: Array
     mass: Array
-    r: Array
     slope: Array
     dx: Array
     eta: Array
@@ -139,7 +139,8 @@ def edge_group(n: int, D: int, C: int, chain: Chain) -> EdgeGroup:
     M, E, U, one = len(chain.first_kind), len(chain.source), len(chain.state), lane_array
     return EdgeGroup(
         one(n, D), one(1), one(1), one(1), one(n, max(C, 1)), one(n, U), one(n + 1, M), one(n), one(n),
-        one(1, M), one(1, M), one(1, E), one(1, U), one(n, U), one(D), one(1, max(C, 1)), one(1, D), one(1, D), one(1),
+        one(1, M), one(1, M), one(1, E), one(1, U), one(D), one(n, max(C, 1)), one(1, D), one(1, D),
+        one(1),
     )  # fmt: skip
 
 
@@ -254,116 +255,218 @@ specialise(density_moved, lambda family, *rest: _by_moves(family, _OF_DENSITY))
 specialise(score_moved, lambda family, *rest: _by_moves(family, _OF_SCORE))
 
 
-@inner
-def find_densities(family, point, chain, at, g, n):
-    """Store the log densities of steps [0, n) for each kind in ``g.p``."""
-    K, D, U = len(point.c), g.eta.shape[1], len(chain.state)
-    x, p, etas, zetas = g.x, g.p, g.eta, g.zeta
-    phi, prepared, level, memory, state, earlier = (
-        point.phi,
-        point.c,
-        point.level,
-        point.memory,
-        chain.state,
-        chain.before,
-    )
-    moves, scales, lags = at.offsets > 0 or len(memory) > 0, at.scales > 0, len(memory) > 0
-    for t in range(n):
-        y = observation(family, g.y, t)
-        for u in range(U):
-            k = state[u]
-            for d in range(D):
-                v = splat(0.0)
-                if at.offsets > 0:
-                    v = load(x, (t, at.offset + d * at.offsets + place(at.offsets, K, k, u)))
-                if lags:
-                    share, before = splat(memory[k, d]), splat(level[u, d])
-                    if at.memories > 0:
-                        share = load(x, (t, at.memory + d * at.memories + place(at.memories, K, k, u)))
-                    if at.pasts > 0:
-                        before = before + load(x, (t, at.past + d * at.pasts + earlier[u]))
-                    v = v - share * before
-                store(etas, (0, d), v)
-                store(zetas, (0, d), load(x, (t, at.scale + place(at.scales, K, k, u))) if scales else splat(0.0))
-            c = constants(family, phi, prepared, k)
-            eta, zeta = observation(family, etas, 0), observation(family, zetas, 0)
-            store(p, (t, u), density_moved(family, y, c, eta, zeta, moves, scales))
+def find_densities(
+    family: Family, point: EdgePoint, chain: Chain, at: Columns, g: EdgeGroup, first: int, last: int
+) -> None:
+    """Store the log densities of steps [first, last) for each kind in ``g.p``."""
+    several = _find_several if columns(family) > 1 else _find_one
+    several(family, point, chain, at, g, first, last)
 
 
-@inner
-def add_kinds(family, point, chain, at, g, sums, first, last):
-    """Add the derivatives of steps [first, last), weighted by the responsibilities ``g.r``, to ``sums`` and columns.
+def add_kinds(
+    family: Family, point: EdgePoint, chain: Chain, at: Columns, g: EdgeGroup, sums: EdgeSums, first: int, last: int
+) -> None:
+    """Add the derivatives of steps [first, last), weighted by the responsibilities ``g.p``, to ``sums``.
 
-    The derivative with respect to each column replaces it in ``g.x``, except for probabilities and labels.
+    The derivatives with respect to columns go to ``g.dx``, except for weights and labels.
     """
-    K, D, U = len(point.c), g.eta.shape[1], len(chain.state)
-    x, r, slope, etas, zetas, dx = g.x, g.r, g.slope, g.eta, g.zeta, g.dx
-    phi, prepared, level, memory = point.phi, point.c, point.level, point.memory
-    moved, logs, power, state, earlier = point.moved, point.logs, point.power, chain.state, chain.before
+    several = _add_several if columns(family) > 1 else _add_one
+    several(family, point, chain, at, g, sums, first, last)
+
+
+@inner
+def _find_one(family, point, chain, at, g, first, last):
+    """Log densities of one column of data."""
+    K, x, y, p = len(point.c), g.x, g.y, g.p
+    lags, scales = len(point.memory) > 0, at.scales > 0
+    moves = lags or at.offsets > 0
+    for u in range(len(chain.state)):
+        k = chain.state[u]
+        c = constants(family, point.phi, point.c, k)
+        own, kept = at.offset + place(at.offsets, K, k, u), at.memory + place(at.memories, K, k, u)
+        past, scale = at.past + chain.before[u], at.scale + place(at.scales, K, k, u)
+        share, before = splat(point.memory[k, 0] if lags else 0.0), splat(point.level[u, 0])
+        eta, zeta = splat(0.0), splat(0.0)
+        for t in range(first, last):
+            if at.offsets > 0:
+                eta = load(x, (t, own))
+            if lags:
+                kept_share = load(x, (t, kept)) if at.memories > 0 else share
+                eta = eta - kept_share * (before + load(x, (t, past)) if at.pasts > 0 else before)
+            if scales:
+                zeta = load(x, (t, scale))
+            store(p, (t, u), density_moved(family, load(y, (t, 0)), c, eta, zeta, moves, scales))
+
+
+@inner
+def _add_one(family, point, chain, at, g, sums, first, last):
+    """Add the derivatives of one column of data."""
+    K, x, y, p, dx = len(point.c), g.x, g.y, g.p, g.dx
+    phi, moved, logs, power = point.phi, point.moved_column, point.logs, point.power
     total, levels, memories = sums.scores, sums.levels, sums.memories
-    moves, scales, lags = at.offsets > 0 or len(memory) > 0, at.scales > 0, len(memory) > 0
+    lags, scales = len(point.memory) > 0, at.scales > 0
+    moves, steady = lags or at.offsets > 0, at.memories + at.pasts == 0
     for t in range(first, last):
-        y = observation(family, g.y, t)
-        present = seen(family, y)
-        for c in range(at.weight):
-            store(dx, (0, c), splat(0.0))
-        for u in range(U):
-            k = state[u]
+        for i in range(at.weight):
+            store(dx, (t, i), splat(0.0))
+    for u in range(len(chain.state)):
+        k = chain.state[u]
+        c = constants(family, phi, point.c, k)
+        own, kept = at.offset + place(at.offsets, K, k, u), at.memory + place(at.memories, K, k, u)
+        past, scale = at.past + chain.before[u], at.scale + place(at.scales, K, k, u)
+        share, before = splat(point.memory[k, 0] if lags else 0.0), splat(point.level[u, 0])
+        eta, zeta, of_level, of_memory = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
+        for t in range(first, last):
+            if at.offsets > 0:
+                eta = load(x, (t, own))
+            here, there = share, before
+            if lags:
+                if at.memories > 0:
+                    here = load(x, (t, kept))
+                if at.pasts > 0:
+                    there = before + load(x, (t, past))
+                eta = eta - here * there
+            if scales:
+                zeta = load(x, (t, scale))
+            value = load(y, (t, 0))
+            present = seen(family, value)
+            gamma = load(p, (t, u))
+            slopes = score_moved(family, value, c, eta, zeta, moves, scales)
+            slope, wide = splat(0.0), splat(0.0)
+            for i in range(len(slopes)):
+                v = np.where(present, gamma * slopes[i], 0.0)
+                if moves and moved[i] >= 0:
+                    if logs[i] > 0:
+                        v = v * np.exp(eta)
+                        slope = slope + v * phi[k, i]
+                    else:
+                        slope = slope + v
+                if scales and power[i] > 0.0:
+                    v = v * np.exp(power[i] * zeta)
+                    wide = wide + v * (power[i] * phi[k, i])
+                store(total, (k, i), load(total, (k, i)) + v)
+            if at.offsets > 0:
+                store(dx, (t, own), load(dx, (t, own)) + slope)
+            if steady:
+                of_level = of_level + slope
+            else:
+                of_level = of_level + slope * here
+                if at.memories > 0:
+                    store(dx, (t, kept), load(dx, (t, kept)) - slope * there)
+                else:
+                    of_memory = of_memory + slope * there
+                if at.pasts > 0:
+                    store(dx, (t, past), load(dx, (t, past)) - slope * here)
+            if scales:
+                store(dx, (t, scale), load(dx, (t, scale)) + wide)
+        if lags:
+            if steady:
+                of_level, of_memory = of_level * share, of_level * before
+            store(levels, (u, 0), load(levels, (u, 0)) - of_level)
+            store(memories, (k, 0), load(memories, (k, 0)) - of_memory)
+
+
+@inner
+def _find_several(family, point, chain, at, g, first, last):
+    """Log densities of several columns of data."""
+    U = len(chain.state)
+    lags, scales = len(point.memory) > 0, at.scales > 0
+    moves = lags or at.offsets > 0
+    for u in range(U):
+        c = constants(family, point.phi, point.c, chain.state[u])
+        for t in range(first, last):
+            predict_columns(point, chain, at, g, t, u)
+            eta, zeta = observation(family, g.eta, 0), observation(family, g.zeta, 0)
+            store(g.p, (t, u), density_moved(family, observation(family, g.y, t), c, eta, zeta, moves, scales))
+
+
+@inner
+def predict_columns(point, chain, at, g, t, u):
+    """Write the linear predictors and log scales of all columns at step t for kind u to ``g.eta`` and ``g.zeta``."""
+    K, k, x = len(point.c), chain.state[u], g.x
+    for d in range(g.eta.shape[1]):
+        v = splat(0.0)
+        if at.offsets > 0:
+            v = load(x, (t, at.offset + d * at.offsets + place(at.offsets, K, k, u)))
+        if len(point.memory) > 0:
+            share, before = memory_of(point, chain, at, g, t, u, d)
+            v = v - share * before
+        store(g.eta, (0, d), v)
+        if at.scales > 0:
+            store(g.zeta, (0, d), load(x, (t, at.scale + place(at.scales, K, k, u))))
+
+
+@inner
+def memory_of(point, chain, at, g, t, u, d):
+    """Share of the last level that column d remembers at step t, and this level, for kind u."""
+    K, k = len(point.c), chain.state[u]
+    share, before = splat(point.memory[k, d]), splat(point.level[u, d])
+    if at.memories > 0:
+        share = load(g.x, (t, at.memory + d * at.memories + place(at.memories, K, k, u)))
+    if at.pasts > 0:
+        before = before + load(g.x, (t, at.past + d * at.pasts + chain.before[u]))
+    return share, before
+
+
+@inner
+def _add_several(family, point, chain, at, g, sums, first, last):
+    """Add the derivatives of several columns of data."""
+    K, D, U = len(point.c), g.eta.shape[1], len(chain.state)
+    dx, slope, phi, moved, logs, power = g.dx, g.slope, point.phi, point.moved_column, point.logs, point.power
+    total, levels, memories = sums.scores, sums.levels, sums.memories
+    lags, scales = len(point.memory) > 0, at.scales > 0
+    moves = lags or at.offsets > 0
+    for t in range(first, last):
+        for i in range(at.weight):
+            store(dx, (t, i), splat(0.0))
+    for u in range(U):
+        k = chain.state[u]
+        c = constants(family, phi, point.c, k)
+        for t in range(first, last):
+            y = observation(family, g.y, t)
+            present = seen(family, y)
+            predict_columns(point, chain, at, g, t, u)
             for d in range(D):
-                v = splat(0.0)
-                if at.offsets > 0:
-                    v = load(x, (t, at.offset + d * at.offsets + place(at.offsets, K, k, u)))
-                if lags:
-                    share, before = splat(memory[k, d]), splat(level[u, d])
-                    if at.memories > 0:
-                        share = load(x, (t, at.memory + d * at.memories + place(at.memories, K, k, u)))
-                    if at.pasts > 0:
-                        before = before + load(x, (t, at.past + d * at.pasts + earlier[u]))
-                    v = v - share * before
-                store(etas, (0, d), v)
-                store(zetas, (0, d), load(x, (t, at.scale + place(at.scales, K, k, u))) if scales else splat(0.0))
                 store(slope, (d,), splat(0.0))
-            wide = splat(0.0)
-            gamma = np.where(present, load(r, (t, u)), 0.0)
-            eta, zeta = observation(family, etas, 0), observation(family, zetas, 0)
-            slopes = score_moved(family, y, constants(family, phi, prepared, k), eta, zeta, moves, scales)
+            wide, gamma = splat(0.0), load(g.p, (t, u))
+            eta, zeta = observation(family, g.eta, 0), observation(family, g.zeta, 0)
+            slopes = score_moved(family, y, c, eta, zeta, moves, scales)
             for i in range(len(slopes)):
                 v = np.where(present, gamma * slopes[i], 0.0)
                 d = moved[i]
                 if moves and d >= 0:
                     if logs[i] > 0:
-                        v = v * np.exp(load(etas, (0, d)))
+                        v = v * np.exp(load(g.eta, (0, d)))
                         store(slope, (d,), load(slope, (d,)) + v * phi[k, i])
                     else:
                         store(slope, (d,), load(slope, (d,)) + v)
                 if scales and power[i] > 0.0:
-                    v = v * np.exp(power[i] * load(zetas, (0, 0)))
+                    v = v * np.exp(power[i] * load(g.zeta, (0, 0)))
                     wide = wide + v * (power[i] * phi[k, i])
                 store(total, (k, i), load(total, (k, i)) + v)
             for d in range(D):
                 v = load(slope, (d,))
                 if at.offsets > 0:
                     i = at.offset + d * at.offsets + place(at.offsets, K, k, u)
-                    store(dx, (0, i), load(dx, (0, i)) + v)
+                    store(dx, (t, i), load(dx, (t, i)) + v)
                 if lags:
-                    share, before = splat(memory[k, d]), splat(level[u, d])
-                    if at.memories > 0:
-                        share = load(x, (t, at.memory + d * at.memories + place(at.memories, K, k, u)))
-                    if at.pasts > 0:
-                        i = at.past + d * at.pasts + earlier[u]
-                        before = before + load(x, (t, i))
-                        store(dx, (0, i), load(dx, (0, i)) - v * share)
+                    share, before = memory_of(point, chain, at, g, t, u, d)
                     store(levels, (u, d), load(levels, (u, d)) - v * share)
+                    if at.pasts > 0:
+                        i = at.past + d * at.pasts + chain.before[u]
+                        store(dx, (t, i), load(dx, (t, i)) - v * share)
                     if at.memories > 0:
                         i = at.memory + d * at.memories + place(at.memories, K, k, u)
-                        store(dx, (0, i), load(dx, (0, i)) - v * before)
+                        store(dx, (t, i), load(dx, (t, i)) - v * before)
                     else:
                         store(memories, (k, d), load(memories, (k, d)) - v * before)
             if scales:
                 i = at.scale + place(at.scales, K, k, u)
-                store(dx, (0, i), load(dx, (0, i)) + wide)
-        for c in range(at.weight):
-            store(x, (t, c), load(dx, (0, c)))
+                store(dx, (t, i), load(dx, (t, i)) + wide)
+
+
+specialise(find_densities, lambda f, *rest: _find_several if columns(f.instance_class) > 1 else _find_one)
+specialise(add_kinds, lambda f, *rest: _add_several if columns(f.instance_class) > 1 else _add_one)
 
 
 # ---------------------------------------------------------------- rows into lanes and back
@@ -424,9 +527,10 @@ def forward_edges(family, point, chain, at, g, first, last, n, every, careful):
     a, b, p, f, mass, x, state = g.a, g.b, g.p, g.f, g.mass, g.x, chain.state
     source, target, kind, first_kind = chain.source, chain.target, chain.kind, chain.first_kind
     fixed, begin = point.weight, point.start
-    find_densities(family, point, chain, at, g, n)
     total, lost, worst = splat(0.0), splat(-1e300), splat(-1e300)
     for t in range(n):
+        if t % TOGETHER == 0:
+            find_densities(family, point, chain, at, g, t, min(n, t + TOGETHER))
         y = observation(family, g.y, t)
         present = seen(family, y)
         begins = load(g.begin, (0,)) == float(t)
@@ -534,12 +638,12 @@ def backward_edges(point, chain, at, g, last, n, every):
 
 @inner
 def smooth_edges(family, point, chain, at, g, first, last, sums, keep):
-    """Run backwards through the core, adding expectations to ``sums`` and leaving derivatives in the columns ``g.x``.
+    """Run backwards through the core, adding expectations to ``sums`` and leaving derivatives in columns in ``g.dx``.
 
     With ``keep``, the probabilities of nodes overwrite the filter in ``a``.
     """
     M, E, U = len(chain.first_kind), len(chain.source), len(chain.state)
-    a, b, pb, p, r, x = g.a, g.b, g.pb, g.p, g.r, g.x
+    a, b, pb, p, r, x = g.a, g.b, g.pb, g.p, g.mass, g.x
     source, target, kind, first_kind, fixed = chain.source, chain.target, chain.kind, chain.first_kind, point.weight
     edges, begun = sums.edges, sums.first
     z = splat(0.0)
@@ -555,7 +659,7 @@ def smooth_edges(family, point, chain, at, g, first, last, sums, keep):
         for m in range(M):
             store(pb, (0, m), splat(0.0))
         for u in range(U):
-            store(r, (t, u), splat(0.0))
+            store(r, (0, u), splat(0.0))
         for e in range(E):
             i, u = source[e], kind[e]
             q = load(p, (t, u)) * load(b, (0, target[e])) * scale
@@ -564,10 +668,10 @@ def smooth_edges(family, point, chain, at, g, first, last, sums, keep):
             xi = np.where(live, load(a, (t, i)) * q, 0.0)
             if t == first:
                 xi = np.where(begins, 0.0, xi)
-            store(r, (t, u), load(r, (t, u)) + xi)
+            store(r, (0, u), load(r, (0, u)) + xi)
             store(edges, (e,), load(edges, (e,)) + xi)
             if at.weights > 0:
-                store(x, (t, at.weight + e), xi)
+                store(g.dx, (t, at.weight + e), xi)
         if t == first or keep:
             for m in range(M):
                 gamma = load(a, (t + 1, m)) * load(b, (0, m))
@@ -577,12 +681,138 @@ def smooth_edges(family, point, chain, at, g, first, last, sums, keep):
                     gamma = np.where(begins, gamma, 0.0)
                     u = first_kind[m]
                     store(begun, (m,), load(begun, (m,)) + gamma)
-                    store(r, (t, u), load(r, (t, u)) + gamma)
+                    store(r, (0, u), load(r, (0, u)) + gamma)
                     if at.weights > 0:
-                        store(x, (t, at.weight + m), load(x, (t, at.weight + m)) + gamma)
+                        store(g.dx, (t, at.weight + m), load(g.dx, (t, at.weight + m)) + gamma)
         for m in range(M):
             store(b, (0, m), np.where(load(a, (t, m)) > 0.0, load(pb, (0, m)), 0.0))
-    add_kinds(family, point, chain, at, g, sums, first, last)
+        for u in range(U):
+            store(p, (t, u), load(r, (0, u)))
+        if (t - first) % TOGETHER == 0:
+            add_kinds(family, point, chain, at, g, sums, t, min(last, t + TOGETHER))
+
+
+# ---------------------------------------------------------------- messages where each kind is a pair of states
+@inner
+def forward_pairs(family, point, chain, at, g, first, last, n, every):
+    """Filter as ``forward_edges``, where each pair of nodes is an edge with a fixed weight and a kind of its own."""
+    M, a, p, f = len(chain.first_kind), g.a, g.p, g.f
+    fixed, begin = point.weight, point.start
+    store(g.doubt, (0,), splat(-1e300))
+    total = splat(0.0)
+    for t in range(n):
+        if t % TOGETHER == 0:
+            find_densities(family, point, chain, at, g, t, min(n, t + TOGETHER))
+        present = seen(family, observation(family, g.y, t))
+        top = splat(-1e300)
+        for i in range(M):
+            ai = load(a, (t, i))
+            for j in range(M):
+                v = ai * fixed[i * M + j]
+                if t <= first:
+                    begins = load(g.begin, (0,)) == float(t)
+                    v = np.where(begins, begin[i] if i == j else 0.0, v)
+                store(f, (0, i * M + j), v)
+                q = load(p, (t, i * M + j))
+                top = np.where((q > top) & (v > 0.0), q, top)
+        z = splat(0.0)
+        for j in range(M):
+            s = splat(0.0)
+            for i in range(M):
+                r = np.where(present, relative(load(p, (t, i * M + j)) - top), 1.0)
+                store(p, (t, i * M + j), r)
+                s = s + load(f, (0, i * M + j)) * r
+            store(a, (t + 1, j), s)
+            z = z + s
+        top = np.where(present, top, 0.0)
+        store(g.top, (t,), top)
+        inside = first <= t < last
+        if inside:
+            total = total + top
+        if (t + 1 - first) % every == 0 or t == last - 1 or t == n - 1:
+            if inside:
+                total = total + positive_log(z)
+            z = 1.0 / z
+            store(g.scale, (t,), z)
+            for m in range(M):
+                store(a, (t + 1, m), load(a, (t + 1, m)) * z)
+        else:
+            store(g.scale, (t,), splat(1.0))
+    return total
+
+
+@inner
+def backward_pairs(point, chain, g, last, n, every):
+    """Propagate the message b as ``backward_edges`` does, where every pair of nodes is an edge with a fixed weight."""
+    M, a, b, p, fixed = len(chain.first_kind), g.a, g.b, g.p, point.weight
+    for t in range(n - 1, last - 1, -1):
+        z = splat(0.0)
+        for j in range(M):
+            store(g.f, (0, j), load(b, (0, j)))
+        for i in range(M):
+            s = splat(0.0)
+            for j in range(M):
+                s = s + load(p, (t, i * M + j)) * load(g.f, (0, j)) * fixed[i * M + j]
+            s = np.where(load(a, (t, i)) > 0.0, s, 0.0)
+            store(b, (0, i), s)
+            z = z + s
+        if t % every == 0 or t == last:
+            z = 1.0 / z
+            for m in range(M):
+                store(b, (0, m), load(b, (0, m)) * z)
+
+
+@inner
+def smooth_pairs(family, point, chain, at, g, first, last, shortest, sums, keep):
+    """Smooth as ``smooth_edges``, where each pair of nodes is an edge with a fixed weight and a kind of its own."""
+    M, a, b, p, ahead, fixed = len(chain.first_kind), g.a, g.b, g.p, g.f, point.weight
+    z = splat(0.0)
+    for m in range(M):
+        z = z + load(a, (last, m)) * load(b, (0, m))
+    z = load(g.weight, (0,)) / z
+    for m in range(M):
+        store(b, (0, m), load(b, (0, m)) * z)
+    for t in range(last - 1, first - 1, -1):
+        scale = load(g.scale, (t,))
+        for j in range(M):
+            bj = load(b, (0, j))
+            store(ahead, (0, j), bj * scale)
+            if keep:
+                store(g.pb, (0, j), load(a, (t + 1, j)) * bj)
+        for i in range(M):
+            ai, s = load(a, (t, i)), splat(0.0)
+            for j in range(M):
+                q = load(p, (t, i * M + j)) * load(ahead, (0, j)) * fixed[i * M + j]
+                s = s + q
+                store(p, (t, i * M + j), ai * q)
+            if t == first:
+                gamma = np.where(load(g.begin, (0,)) == float(t), load(a, (t + 1, i)) * load(b, (0, i)), 0.0)
+                store(sums.first, (i,), load(sums.first, (i,)) + gamma)
+            store(g.mass, (0, i), np.where(ai > 0.0, s, 0.0))
+        if t == first:  # no edge leads into the first node of a sequence
+            begins = load(g.begin, (0,)) == float(t)
+            for i in range(M):
+                gamma = np.where(begins, load(a, (t + 1, i)) * load(b, (0, i)), 0.0)
+                for j in range(M):
+                    store(p, (t, i * M + j), np.where(begins, 0.0, load(p, (t, i * M + j))))
+                store(p, (t, i * M + i), load(p, (t, i * M + i)) + gamma)
+                store(sums.edges, (i * M + i,), load(sums.edges, (i * M + i,)) - gamma)
+        if t - first >= shortest:  # padding of a shorter core
+            live = load(g.steps, (0,)) > float(t - first)
+            for u in range(M * M):
+                store(p, (t, u), np.where(live, load(p, (t, u)), 0.0))
+        for m in range(M):
+            store(b, (0, m), load(g.mass, (0, m)))
+            if keep:
+                store(a, (t + 1, m), load(g.pb, (0, m)))
+        if (t - first) % TOGETHER == 0:
+            late = min(last, t + TOGETHER)
+            for u in range(M * M):
+                s = load(sums.edges, (u,))
+                for step in range(t, late):
+                    s = s + load(p, (step, u))
+                store(sums.edges, (u,), s)
+            add_kinds(family, point, chain, at, g, sums, t, late)
 
 
 @kernel
@@ -593,34 +823,44 @@ def sweep_edges(family, point, chain, at, task, y, x, layout, seams, g, sums, ou
     ``x`` (rows, C) are the columns, and ``out`` (rows, C) gets the derivatives in them; ``kinds`` (rows, U), with
     ``task.kinds``, the responsibilities of kinds.  ``probabilities`` and ``predictive`` are as in ``full_pass.sweep``.
     """
-    halo, back = task.halo, task.back
-    M = len(chain.first_kind)
+    halo, back, every = task.halo, task.back, task.every
+    M, keep = len(chain.first_kind), len(probabilities) > 0
     total, doubt = 0.0, -1e300
+    pairs = len(chain.state) == M * M == len(chain.source) and at.weights + at.labels == 0 and not task.careful
     for low in range(0, len(layout.first), LANES):
         last = halo + layout.length[low]  # the longest core of the group
         n = last + halo if back else last
-        gather_blocks(y, layout, low, halo, n, g)
+        shortest = gather_blocks(y, layout, low, halo, n, g)
         gather_columns(x, chain, at, layout, low, halo, n, g)
         load_messages(seams.left, low, g.a, 0)
-        logs = forward_edges(family, point, chain, at, g, halo, last, n, task.every, task.careful)
+        if pairs:
+            logs = forward_pairs(family, point, chain, at, g, halo, last, n, every)
+        else:
+            logs = forward_edges(family, point, chain, at, g, halo, last, n, every, task.careful)
         store_messages(g.a, halo, low, seams.left)
         store_messages(g.a, last, low, seams.end)
         if back:
             load_messages(seams.right, low, g.b, 0)
-            backward_edges(point, chain, at, g, last, n, task.every)
+            if pairs:
+                backward_pairs(point, chain, g, last, n, every)
+            else:
+                backward_edges(point, chain, at, g, last, n, every)
             store_messages(g.b, 0, low, seams.right)
-            smooth_edges(family, point, chain, at, g, halo, last, sums, len(probabilities) > 0)
+            if pairs:
+                smooth_pairs(family, point, chain, at, g, halo, last, shortest, sums, keep)
+            else:
+                smooth_edges(family, point, chain, at, g, halo, last, sums, keep)
             store_messages(g.b, 0, low, seams.begin)
             if len(out) > 0:
-                scatter_columns(g.x, layout, low, halo, out)
+                scatter_columns(g.dx, layout, low, halo, out)
             if task.kinds:
-                scatter_columns(g.r, layout, low, halo, kinds)
+                scatter_columns(g.p, layout, low, halo, kinds)
         store(g.pb, (0, 0), logs)
         for w in range(min(LANES, len(layout.first) - low)):
             i = low + w
             total += layout.weight[i] * g.pb[0, 0, w]
             doubt = max(doubt, g.doubt[0, w])
-            if len(probabilities) > 0:
+            if keep:
                 for t in range(layout.length[i]):
                     for k in range(probabilities.shape[1]):
                         probabilities[layout.first[i] + t, k] = 0.0
@@ -650,7 +890,7 @@ def kind_densities(family, point, chain, at, y, x, g, out):
     n, U = out.shape
     for first in range(0, n, LANES):
         gather_rows(y, x, first, g)
-        find_densities(family, point, chain, at, g, 1)
+        find_densities(family, point, chain, at, g, 0, 1)
         present = seen(family, observation(family, g.y, 0))
         for u in range(U):
             v = np.where(present, load(g.p, (0, u)), 0.0)
@@ -671,11 +911,11 @@ def add_rows(family, point, chain, at, y, x, kinds, g, sums, out):
         gather_rows(y, x, first, g)
         for w in range(LANES):
             for u in range(U):
-                g.r[0, u, w] = kinds[first + w, u] if first + w < n else 0.0
+                g.p[0, u, w] = kinds[first + w, u] if first + w < n else 0.0
         add_kinds(family, point, chain, at, g, sums, 0, 1)
         for w in range(min(LANES, n - first)):
             for c in range(at.weight):
-                out[first + w, c] = g.x[0, c, w]
+                out[first + w, c] = g.dx[0, c, w]
 
 
 @kernel

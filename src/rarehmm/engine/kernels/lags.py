@@ -40,7 +40,7 @@ def add_lags(values, begin, coefficients, out, marks):
 
 
 @kernel
-def pull_lags(values, marks, coefficients, slopes, back, found):
+def lag_gradients(values, marks, coefficients, slopes, back, found):
     """Add the derivatives in the values to back (n,), and those in the coefficients to found (p, Q), from slopes (n,
     Q).
 

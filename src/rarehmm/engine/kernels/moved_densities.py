@@ -58,7 +58,7 @@ def fill(family, point, k, rows, buffer, column, density, slopes):
                 for d in range(rows.shape[2]):
                     buffer[i, d, w] = rows[i, first + min(w, size - 1), d]
         eta, zeta = observation(family, buffer, 1), observation(family, buffer, 2)
-        c = constants(family, point, point.c, k)
+        c = constants(family, point.phi, point.c, k)
         y, c_moved = add_inputs(family, observation(family, buffer, 0), c, eta, zeta)
         store(column, (0,), log_density(family, y, c_moved))
         for w in range(size):
