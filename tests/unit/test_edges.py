@@ -8,12 +8,18 @@ from oracle_regimes import enumerate_regimes
 from regime_cases import as_model, covering, every_choice, label, make_case
 
 from rarehmm import (
+    Gaussian,
+    Model,
+    Series,
+    default_priors,
     filter_states,
     log_likelihood,
     log_posterior,
     predictive_log_density,
     smooth,
 )
+from rarehmm.exact.edge_pass import EdgePass
+from rarehmm.model.autoregression import AroundLevel
 
 CHOICES = covering()
 
@@ -56,3 +62,24 @@ def test_models_agree_with_the_enumeration_of_all_paths(choice):
 @pytest.mark.parametrize("choice", list(every_choice()), ids=label)
 def test_all_models_agree_with_the_enumeration_of_all_paths(choice):
     check(choice)
+
+
+@pytest.mark.jit
+def test_blocks_that_remember_longer_than_the_longest_halo_are_corrected(monkeypatch):
+    """A stretch of observations that tell nothing, across seams, while all other blocks forget within their halos."""
+    rng = np.random.default_rng(5)
+    states = np.repeat(rng.integers(2, size=2_400), 100)
+    y = 8.0 * states + rng.normal(size=len(states))
+    y[95_000:101_000] = np.nan
+    series = Series(y)
+    model = Model(Gaussian(), 2, default_priors(Gaussian(), 2, series), autoregression=AroundLevel(1))
+    P = [[0.9999, 0.0001], [0.0002, 0.9998]]
+    theta = model.pack(model.natural([[0.0, 1.0], [8.0, 1.0]], P, [0.4]))
+    wanted = log_posterior(model, theta, series, sequential=True)
+    corrected = []
+    run_blocks = EdgePass.run_blocks
+    monkeypatch.setattr(EdgePass, "run_blocks", lambda self, which: corrected.append(which) or run_blocks(self, which))
+    value, slope = log_posterior(model, theta, series)
+    assert len(corrected) > 0
+    assert value == pytest.approx(wanted[0], rel=1e-12)
+    np.testing.assert_allclose(slope, wanted[1], rtol=1e-8, atol=1e-6)

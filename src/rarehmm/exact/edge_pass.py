@@ -16,7 +16,7 @@ import numpy as np
 
 from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.common.checks import check_threads
-from rarehmm.data.rows import Rows
+from rarehmm.data.rows import Rows, concatenate
 from rarehmm.data.series import Series
 from rarehmm.data.workers import Item
 from rarehmm.engine.contracts.family import columns, prepare
@@ -39,17 +39,20 @@ from rarehmm.engine.kernels.full_pass import Layout, Seams
 from rarehmm.engine.kernels.sequential import trace
 from rarehmm.engine.lanes import LANES
 from rarehmm.exact import blocks
-from rarehmm.exact.block_pass import CACHE_BYTES, CAREFUL, EVERY, TOLERANCE, Expectations
+from rarehmm.exact.block_pass import CAREFUL, EVERY, TOLERANCE, Expectations
 from rarehmm.exact.block_sample import Observations, objective_of, rows_in
 from rarehmm.exact.densities import add_constants, constant_total, row_ranges, sequence_starts
 from rarehmm.model.autoregression import AroundLevel
-from rarehmm.model.effects import RowTerms, start_scale_gradient
+from rarehmm.model.effects import EffectGradient, RowTerms, start_scale_gradient
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
 from rarehmm.model.stationary import stationary
 
+WORKSPACE_BYTES = 1 << 23  # of a group of lanes: long halos cost more than what does not stay in the second cache
 NEGLIGIBLE = -27.0  # logarithm of a probability that may be lost, about 1e-12
 
+ROUNDS = 10  # of corrections of blocks
+FEW = 0.1  # share of the blocks that are corrected, rather than all being run again
 VANISHING = 1e-100  # messages below this share differ without consequences
 
 
@@ -78,6 +81,12 @@ def _differ(u: Array, v: Array) -> BoolArray:
     with np.errstate(invalid="ignore", divide="ignore"):
         u, v = (np.maximum(m / m.sum(1, keepdims=True), VANISHING) for m in (u, v))
     return np.asarray(~(np.abs(u - v) <= TOLERANCE * np.maximum(u, v)).all(1))
+
+
+def negative(one: Any) -> Any:
+    """Minus the results of a run over blocks, but for the probability that may be lost."""
+    value, doubt, sums, gradient = one
+    return -value, doubt, -sums, None if gradient is None else EffectGradient(*(-part for part in gradient))
 
 
 class _Workspace(threading.local):
@@ -128,7 +137,7 @@ class EdgePass:
         steps_matter = (len(self.probabilities) > 0 and not back) or len(self.predictive) > 0
         self.task = EdgeTask(0, 1 if steps_matter or careful else EVERY, back, False, careful)
         width = 2 * len(chain.state) + len(chain.first_kind) + effects.width + 3
-        self.largest = CACHE_BYTES // (width * 8 * LANES)  # observations per block, unless halos are longer
+        self.largest = WORKSPACE_BYTES // (width * 8 * LANES)  # observations per block, unless halos are longer
         transition = parameters.transition
         self.distribution = model.unfolding.start(stationary(transition), True)
         self.tiny = bool(transition[allowed].min() < CAREFUL)
@@ -138,6 +147,8 @@ class EdgePass:
         if self.tiny:
             return self.in_log_space()
         found = None if self.sequential else self.with_halo()
+        if found is not None and (self.marks | self.marks_back).any():
+            found = self.corrected(found)
         if found is None:
             found = self.repaired()
         values, doubts, sums, gradients = zip(*found, strict=True)
@@ -189,29 +200,80 @@ class EdgePass:
             self.seams = Seams(*self.messages)
             yield
 
-    def with_halo(self) -> list[Any] | None:
-        """Results of all chunks if some halo is long enough at every seam; else None, with the failing blocks marked.
+    def with_halo(self) -> list[Any]:
+        """Results of all chunks, with marks of the blocks for whose seams even the longest halo is too short.
 
-        Halos are tried on the first chunk.  The blocks of a sample have no neighbours to agree with.
+        Halos are tried on the first chunk.
         """
         for _ in self.plans():
             head = self.run_chunks(self.parts[:1])
-            if not self.objective.is_exact or self.mark_seams(self.parts[0].high) == 0:
+            if self.mark_seams(self.parts[0].high) == 0:
                 break
         found = head + self.run_chunks(self.parts[1:])
-        if not self.objective.is_exact or self.mark_seams(len(self.blocks.first)) == 0:
-            return found
-        return None
+        self.mark_seams(len(self.blocks.first))
+        return found
 
     def mark_seams(self, count: int) -> int:
-        """Mark the first ``count`` blocks whose messages at the seams do not agree, and return their number."""
-        joined = np.flatnonzero(~self.blocks.fresh[1:count])
+        """Mark the first ``count`` blocks whose messages at the seams do not agree, and return their number.
+
+        The blocks of a sample have no neighbours to agree with.
+        """
         self.marks, self.marks_back = np.zeros((2, len(self.blocks.first)), dtype=bool)
+        if not self.objective.is_exact:
+            return 0
+        joined = np.flatnonzero(~self.blocks.fresh[1:count])
         left, right, end, begin = self.seams
         self.marks[joined + 1] = _differ(left[joined + 1], end[joined])
         if self.back:
             self.marks_back[joined] = _differ(end[joined] * right[joined], end[joined] * begin[joined + 1])
         return int(self.marks.sum() + self.marks_back.sum())
+
+    def corrected(self, found: list[Any]) -> list[Any] | None:
+        """Results in which those of marked blocks are replaced, if only few have to be; else None.
+
+        A block is run from the messages that it had, which is subtracted, and from those of its neighbours, until all
+        agree.
+        """
+        joined = ~self.blocks.fresh
+        left, right, end, begin = self.seams
+        self.task = self.task._replace(halo=0)
+        for _ in range(ROUNDS):
+            marked = np.flatnonzero(self.marks | self.marks_back)
+            if len(marked) > FEW * len(joined) or len(self.probabilities) + len(self.predictive) > 0:
+                return None
+            found = found + [negative(one) for one in self.run_blocks(marked)]
+            before, after = marked[joined[marked]], marked[np.append(joined[1:], False)[marked]]
+            left[before], right[after] = end[before - 1], begin[after + 1]
+            found = found + self.run_blocks(marked)
+            if self.mark_seams(len(joined)) == 0:
+                return found
+        return None
+
+    def run_blocks(self, which: IntArray) -> list[Any]:
+        """Run some blocks from their messages, and keep those at their ends."""
+        work = EdgeSweep(self.model, self.parameters, self.point, self.task, int(self.blocks.length[which].max()))
+        found = []
+        for some in np.array_split(which, -(-len(which) // LANES)):
+            first, length = self.blocks.first[some], self.blocks.length[some]
+            early = [self.early(int(row)) for row in first]
+            ends = zip(early, first + length, strict=True)
+            rows = concatenate([self.series.read_rows(low, int(high)) for low, high in ends])
+            low = np.cumsum(first + length - early) - (first + length - early)  # of each block among these rows
+            begin = [
+                place + self.begins(begun, int(stop))
+                for place, begun, stop in zip(low, early, first + length, strict=True)
+            ]
+            shift = low - early
+            order = np.argsort(-length, kind="stable")
+            layout = Layout(
+                first + shift, length, self.blocks.begin[some] + shift, self.blocks.stop[some] + shift,
+                self.blocks.weight[some],
+            ).of(order)  # fmt: skip
+            local = np.ascontiguousarray(self.messages[:, some[order]])
+            *one, local = work(rows, np.concatenate(begin), 0, layout, local, self.probabilities, self.predictive)
+            self.messages[:, some[order]] = local
+            found.append(tuple(one))
+        return found
 
     def repaired(self) -> list[Any]:
         """Results after messages were propagated through blocks in order, after which no halo is needed.

@@ -202,6 +202,7 @@ class Effects:
             early = [np.flatnonzero(lag.marks != COMPLETE) for lag in lags]
             if self.fills_gaps:
                 seen = early[0][~np.isnan(y[early[0], 0])]
+                seen = seen[(begin[seen] >= 0) | (seen >= self.reach)]  # others are only read for those after them
                 if ar.conditional:
                     seen = seen[seen - begin[seen] >= self.reach]
                 marks = lags[0].marks[seen]

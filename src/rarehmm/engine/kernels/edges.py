@@ -714,7 +714,7 @@ def forward_pairs(family, point, chain, at, g, first, last, n, every):
                     v = np.where(begins, begin[i] if i == j else 0.0, v)
                 store(f, (0, i * M + j), v)
                 q = load(p, (t, i * M + j))
-                top = np.where((q > top) & (v > 0.0), q, top)
+                top = np.where(q > top, q, top)
         z = splat(0.0)
         for j in range(M):
             s = splat(0.0)

@@ -28,7 +28,7 @@ class Layout(NamedTuple):
     stop: IntArray
     weight: Array
 
-    def of(self, blocks: slice) -> "Layout":
+    def of(self, blocks: slice | IntArray) -> "Layout":
         """Select some of the blocks."""
         return Layout._make(part[blocks] for part in self)
 
