@@ -28,6 +28,8 @@ class Counted(Source):
 
     def read(self, first: int, last: int) -> Array:
         i, j = np.searchsorted(self.bounds, first, side="right") - 1, np.searchsorted(self.bounds, last)
+        if j - i <= 1:
+            return np.arange(first - self.bounds[i], last - self.bounds[i], dtype=float)[:, None]
         edges = np.clip(self.bounds[i : j + 1], first, last)
         return np.arange(first, last, dtype=float)[:, None] - np.repeat(self.bounds[i:j], np.diff(edges))[:, None]
 

@@ -43,7 +43,7 @@ from rarehmm.exact.block_pass import CAREFUL, EVERY, TOLERANCE, Expectations
 from rarehmm.exact.block_sample import Observations, objective_of, rows_in
 from rarehmm.exact.densities import add_constants, constant_total, row_ranges, sequence_starts
 from rarehmm.model.autoregression import AroundLevel
-from rarehmm.model.effects import EffectGradient, RowTerms, start_scale_gradient
+from rarehmm.model.effects import NO_ROWS, EffectGradient, RowTerms, start_scale_gradient
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
 from rarehmm.model.stationary import stationary
@@ -53,6 +53,7 @@ NEGLIGIBLE = -27.0  # logarithm of a probability that may be lost, about 1e-12
 
 ROUNDS = 10  # of corrections of blocks
 FEW = 0.1  # share of the blocks that are corrected, rather than all being run again
+FAR = 10.0  # standard deviations from its mean at which inputs are assumed to stay
 VANISHING = 1e-100  # messages below this share differ without consequences
 
 
@@ -71,8 +72,12 @@ def edge_point(model: Model, parameters: Parameters) -> EdgePoint:
             memory[:, d] = total[i]
             level[:, d] = phi[chain.before, moves.level[d]]
     nodes = unfolding.start(start, model.start is None)
+    base, slopes = np.zeros(0), np.zeros((0, 0))
+    if effects.regresses:
+        base, slopes = transition.ravel(), effects.block("slopes", coefficients).reshape(-1, transition.size)
     return EdgePoint(
         phi, c, unfolding.weights(transition), nodes, level, memory, moves.column, moves.logs, moves.power,
+        np.ascontiguousarray(base), np.ascontiguousarray(slopes),
     )  # fmt: skip
 
 
@@ -99,12 +104,12 @@ class _Workspace(threading.local):
 _workspace = _Workspace()
 
 
-def workspace(n: int, D: int, C: int, model: Model) -> EdgeGroup:
+def workspace(n: int, point: EdgePoint, C: int, model: Model) -> EdgeGroup:
     """Group of lanes for at least n steps, private to this thread."""
-    chain = model.unfolding.chain
-    key = (D, C, len(chain.state), len(chain.source), len(chain.first_kind))
+    chain, D, entries = model.unfolding.chain, point.level.shape[1], len(point.base)
+    key = (D, C, len(chain.state), len(chain.source), len(chain.first_kind), entries)
     if _workspace.group is None or _workspace.key != key or len(_workspace.group.y) < n:
-        _workspace.key, _workspace.group = key, edge_group(n, D, C, chain)
+        _workspace.key, _workspace.group = key, edge_group(n, D, C, chain, entries)
     return _workspace.group
 
 
@@ -133,7 +138,7 @@ class EdgePass:
         self.predictive = np.empty(0) if predictive is None else predictive
         chain, effects = model.unfolding.chain, model.every_effect
         allowed = model.fixed_values.allowed
-        careful = len(chain.first_kind) > K or not allowed.all()
+        careful = len(chain.first_kind) > K or not allowed.all() or self.may_be_tiny()
         steps_matter = (len(self.probabilities) > 0 and not back) or len(self.predictive) > 0
         self.task = EdgeTask(0, 1 if steps_matter or careful else EVERY, back, False, careful)
         width = 2 * len(chain.state) + len(chain.first_kind) + effects.width + 3
@@ -141,6 +146,12 @@ class EdgePass:
         transition = parameters.transition
         self.distribution = model.unfolding.start(stationary(transition), True)
         self.tiny = bool(transition[allowed].min() < CAREFUL)
+
+    def may_be_tiny(self) -> bool:
+        """Whether inputs at ``FAR`` standard deviations could make some transition all but impossible."""
+        P, slopes = self.parameters.transition, self.model.every_effect.block("slopes", self.parameters.coefficients)
+        least = P[P > 0].min() * np.exp(-2 * FAR * np.abs(slopes).sum(0).max(initial=0.0))
+        return bool(least < CAREFUL)
 
     def run(self) -> Expectations:
         """Process all blocks until the seams agree; fall back to log space where nothing else is safe."""
@@ -162,10 +173,9 @@ class EdgePass:
     def expectations(self, log_likelihood: float, sums: Array, gradients: list[Any]) -> Expectations:
         """Expectations from sums over all rows, and from the derivatives that lead back through columns."""
         model, parameters, effects = self.model, self.parameters, self.model.every_effect
-        K, P, D = model.n_states, len(model.family.parameters), columns(model.family)
-        unfolding, transition = model.unfolding, parameters.transition
+        K, unfolding, transition = model.n_states, model.unfolding, parameters.transition
         chain = unfolding.chain
-        scores, levels, memories, edges, nodes = split_edge_sums(sums, K, P, D, chain)
+        scores, levels, memories, edges, nodes, logits, more_slopes = split_edge_sums(sums, self.point, chain)
         slopes, first, pairs = np.zeros(effects.size), np.zeros(K), np.zeros((K, K))
         if self.back:
             scores = scores + sum(part.scores for part in gradients)
@@ -180,6 +190,9 @@ class EdgePass:
                 pairs = unfolding.transitions(transition, edges)
             else:
                 pairs = sum(part.logits for part in gradients) + pairs
+                if effects.regresses:
+                    pairs = pairs + logits.reshape(K, K)
+                    effects.block("slopes", slopes)[:] += more_slopes.reshape(-1, K, K)
             start = sum(part.start for part in gradients)
             if np.any(start):
                 more_scores, lag, more, begun = start_scale_gradient(effects, parameters, np.asarray(start))
@@ -363,14 +376,13 @@ class EdgePass:
     # ------------------------------------------------------------ log space
     def in_log_space(self) -> Expectations:
         """Compute everything in log space, step by step: much slower, but correct for any transition matrix."""
-        model, chain = self.model, self.model.unfolding.chain
+        model, effects, chain = self.model, self.model.every_effect, self.model.unfolding.chain
         if not self.objective.is_exact:
             raise ValueError(
                 "a sample of blocks cannot be processed in log space, which these impossible transitions need. Raise "
                 "memory_limit, or use small probabilities, such as 1e-10, instead of zeros."
             )
         T, M = len(self.series), len(chain.first_kind)
-        K, P, D = model.n_states, len(model.family.parameters), columns(model.family)
         filtered, predictive, top, before = np.empty((T, M)), np.empty(T), np.empty(T), np.zeros(M)
         for low, high in row_ranges(self.series):
             terms, logp, log_weight, log_start, fresh = self.log_terms(low, high)
@@ -378,14 +390,14 @@ class EdgePass:
             top[rows] = logp.max(1)
             logp -= top[rows, None]
             log_forward_edges(logp, log_weight, log_start, fresh, chain, before, filtered[rows], predictive[rows])
-        flat, _ = edge_sums(K, P, D, chain)
+        flat, _ = edge_sums(self.point, chain)
         message, gradients = np.zeros(M), []
         for low, high in reversed(row_ranges(self.series)) if self.back else ():
             terms, logp, log_weight, _, fresh = self.log_terms(low, high)
             rows, ext = slice(low, high), len(terms.y) - (high - low)
             logp -= top[rows, None]
             kinds = np.empty((high - low, len(chain.state)))
-            out = np.zeros((len(terms.y), terms.x.shape[1]))
+            out = np.zeros((len(terms.y), terms.at.moved))
             edges, first = np.zeros(len(chain.source)), np.zeros(M)
             weights = np.zeros((high - low, len(chain.source)))
             changing = terms.at.weights > 0
@@ -395,15 +407,17 @@ class EdgePass:
             )  # fmt: skip
             if changing:
                 out[ext:, terms.at.weight : terms.at.weight + terms.at.weights] = weights
-            mine, sums = edge_sums(K, P, D, chain)
-            group = workspace(1, D, terms.x.shape[1], model)
+            mine, sums = edge_sums(self.point, chain)
+            group = workspace(1, self.point, terms.x.shape[1], model)
             with explained(model.name):
                 y, x = terms.y[ext:], terms.x[ext:]
                 add_rows(model.family, self.point, chain, terms.at, y, x, kinds, group, sums, out[ext:])
             sums.edges[:, 0] += edges
             sums.first[:, 0] += first
             flat += mine
-            gradients.append(model.every_effect.gradient(self.parameters, terms, out, model.unfolding))
+            gradients.append(
+                effects.gradient(self.parameters, terms, out, np.zeros(terms.steps.starts.shape), model.unfolding)
+            )
         if len(self.probabilities) > 0:
             nodes = filtered if self.back else np.exp(filtered)
             self.probabilities[:] = 0.0
@@ -418,12 +432,12 @@ class EdgePass:
         model, chain = self.model, self.model.unfolding.chain
         early = self.early(low)
         terms = model.every_effect.rows(
-            self.parameters, self.series.read_rows(early, high), self.begins(early, high), model.unfolding
+            self.parameters, self.series.read_rows(early, high), self.begins(early, high), model.unfolding, True
         )
         ext, at = low - early, terms.at
         logp = np.empty((high - low, len(chain.state)))
         with explained(model.name):
-            group = workspace(1, terms.y.shape[1], terms.x.shape[1], model)
+            group = workspace(1, self.point, terms.x.shape[1], model)
             kind_densities(model.family, self.point, chain, at, terms.y[ext:], terms.x[ext:], group, logp)
         with np.errstate(divide="ignore"):
             if at.weights > 0:
@@ -450,19 +464,25 @@ class EdgeSweep:
     ) -> tuple[float, float, Array, Any, Array]:  # fmt: skip
         """Log likelihood, probability that may be lost, sums, derivatives, and the messages at the ends of blocks."""
         model, effects = self.model, self.model.every_effect
-        K, P, D = model.n_states, len(model.family.parameters), columns(model.family)
         chain = model.unfolding.chain
         terms = effects.rows(self.parameters, rows, begin, model.unfolding)
-        flat, sums = edge_sums(K, P, D, chain)
-        C = terms.x.shape[1]
-        out = np.zeros((len(terms.y) if self.task.back else 0, C))
+        flat, sums = edge_sums(self.point, chain)
+        out = np.zeros((len(terms.y) if self.task.back else 0, terms.at.moved))
+        fresh = np.flatnonzero(layout.first == layout.begin) if effects.slopes else NO_ROWS  # they begin a sequence
+        row = np.searchsorted(terms.steps.begins, ext + layout.first[fresh])  # of each of them among these sequences
+        starts = np.ones((len(layout.first), len(chain.first_kind)))
+        starts[fresh] = terms.steps.starts[row]
         with explained(model.name):
             value, doubt = sweep_edges(
                 model.family, self.point, chain, terms.at, self.task, terms.y[ext:], terms.x[ext:], layout,
-                Seams(*messages), workspace(self.longest, D, C, model), sums, out[ext:],
+                Seams(*messages), starts, workspace(self.longest, self.point, terms.x.shape[1], model), sums, out[ext:],
                 np.zeros((0, len(chain.state))), probabilities, predictive,
             )  # fmt: skip
-        gradients = effects.gradient(self.parameters, terms, out, model.unfolding) if self.task.back else None
+        if not self.task.back:
+            return value, doubt, flat.sum(-1), None, messages
+        firsts = np.zeros(terms.steps.starts.shape)
+        firsts[row] = starts[fresh]
+        gradients = effects.gradient(self.parameters, terms, out, firsts, model.unfolding)
         return value, doubt, flat.sum(-1), gradients, messages
 
 

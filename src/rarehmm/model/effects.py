@@ -62,8 +62,7 @@ class RowTerms(NamedTuple):
 
     ``y`` (n, D), with rows that do not count as missing; ``x`` (n, C), the columns, described by ``at``; ``lags`` of
     each column with a predictor; ``memory`` over gaps; ``after`` (g,): rows after a gap that have a density; ``first``
-    (f,): rows without any observation before them that have one; ``z`` (n, q) and ``matrices`` (n, K, K) of transitions
-    with inputs, ``begins``: rows in which sequences begin.
+    (f,): rows without any observation before them that have one; ``steps``: of transitions with inputs.
     """
 
     y: Array
@@ -74,9 +73,22 @@ class RowTerms(NamedTuple):
     memory: Memory | None
     after: IntArray
     first: IntArray
+    steps: "Steps"
+
+
+class Steps(NamedTuple):
+    """Transitions with inputs in a stretch of n rows.
+
+    ``z`` (n, q) are the inputs, and ``matrices`` (n, K, K) those of the steps into rows; none where kernels find these
+    from the inputs.  ``begins`` (b,) are the rows in which sequences begin, ``initial`` (b, K, K) their matrices, and
+    ``starts`` (b, M) the distributions of their nodes.
+    """
+
     z: Array
     matrices: Array
     begins: IntArray
+    initial: Array
+    starts: Array
 
 
 NO_ROWS = np.zeros(0, dtype=np.int64)
@@ -188,9 +200,19 @@ class Effects:
                     "them between -1 and 1; Intercept(p) does not."
                 )
 
+    @property
+    def regresses(self) -> bool:
+        """Whether transitions are a regression on inputs, which kernels compute themselves."""
+        return self.slopes is not None and bool(getattr(self.transition, "is_softmax", False))
+
     # ------------------------------------------------------------ rows
-    def rows(self, parameters: Parameters, rows: Rows, begin: IntArray, unfolding: Unfolding) -> RowTerms:
-        """Columns of a stretch of rows; ``begin`` (n,) is the first row of the sequence of each, negative if before."""
+    def rows(
+        self, parameters: Parameters, rows: Rows, begin: IntArray, unfolding: Unfolding, weighted: bool = False
+    ) -> RowTerms:
+        """Columns of a stretch of rows; ``begin`` (n,) is the first row of the sequence of each, negative if before.
+
+        If ``weighted``, transitions with inputs are columns even where kernels can find them.
+        """
         n, K, ar = len(rows.y), self.n_states, self.autoregression
         y = rows.y
         lags: list[Lags] = []
@@ -199,10 +221,10 @@ class Effects:
         kept: Memory | None = None
         pasts: list[Array] = []
         if ar is not None:
-            early = [np.flatnonzero(lag.marks != COMPLETE) for lag in lags]
+            early = [np.flatnonzero(lag.marks) for lag in lags]  # COMPLETE is 0
+            early = [gone[(begin[gone] >= 0) | (gone >= self.reach)] for gone in early]  # the first are read for others
             if self.fills_gaps:
                 seen = early[0][~np.isnan(y[early[0], 0])]
-                seen = seen[(begin[seen] >= 0) | (seen >= self.reach)]  # others are only read for those after them
                 if ar.conditional:
                     seen = seen[seen - begin[seen] >= self.reach]
                 marks = lags[0].marks[seen]
@@ -220,7 +242,9 @@ class Effects:
             if isinstance(ar, AroundLevel) and self.switching:
                 pasts = self._pasts(lags, n)
         scales = self._scales(parameters, rows, after, first, lags, kept)
-        z, matrices, weights, begins = self._weights(parameters, rows, begin, unfolding)
+        steps = self._steps(parameters, rows, begin, unfolding, weighted or not self.regresses)
+        weights = self._weights(steps, unfolding)
+        slopes = steps.z if self.slopes is not None and len(steps.matrices) == 0 else steps.z[:, :0]
         most = max(part.shape[1] for part in offsets)
         parts = [
             offsets if most > 0 else [],
@@ -228,8 +252,11 @@ class Effects:
             pasts,
             [scales],
         ]
-        parts += [[weights], [rows.states[:, None].astype(float)] if len(rows.states) else []]
-        widths = [most, parts[1][0].shape[1], K if pasts else 0, scales.shape[1], weights.shape[1], len(parts[5])]
+        parts += [[slopes], [weights], [rows.states[:, None].astype(float)] if len(rows.states) else []]
+        widths = [
+            most, parts[1][0].shape[1], K if pasts else 0, scales.shape[1], slopes.shape[1], weights.shape[1],
+            len(parts[6]),
+        ]  # fmt: skip
         starts = np.cumsum([0, *(len(part) * width for part, width in zip(parts, widths, strict=True))]).tolist()
         at = Columns(*(one for pair in zip(starts[:-1], widths, strict=True) for one in pair))
         x = np.empty((n, starts[-1]))
@@ -237,7 +264,7 @@ class Effects:
             for i, one in enumerate(part if width > 0 else []):
                 x[:, start + i * width : start + (i + 1) * width] = one
         return RowTerms(
-            np.ascontiguousarray(y), x, at, rows, tuple(lags), kept, after, first, z, matrices, begins
+            np.ascontiguousarray(y), x, at, rows, tuple(lags), kept, after, first, steps
         )  # fmt: skip
 
     def _offset(
@@ -332,27 +359,40 @@ class Effects:
             total[first] += start_scale(self, parameters)
         return total
 
-    def _weights(
-        self, parameters: Parameters, rows: Rows, begin: IntArray, unfolding: Unfolding
-    ) -> tuple[Array, Array, Array, IntArray]:
-        """Inputs of transitions (n, q), matrices (n, K, K), weights of edges (n, E), and rows that begin sequences."""
-        n, K = len(rows.y), self.n_states
-        begins = np.flatnonzero(begin == np.arange(n))
+    def _steps(
+        self, parameters: Parameters, rows: Rows, begin: IntArray, unfolding: Unfolding, all_matrices: bool
+    ) -> Steps:
+        """Transitions with inputs; matrices of all steps, or only of those in which sequences begin."""
+        n, K, M = len(rows.y), self.n_states, len(unfolding.paths)
         if self.slopes is None:
-            return np.zeros((n, 0)), np.zeros((0, K, K)), np.zeros((n, 0)), begins
-        z = self.slopes.design(rows)
-        matrices = self.transition.matrices(parameters.transition, self.block("slopes", parameters.coefficients), z)
-        weights = np.ascontiguousarray(unfolding.weights(matrices))
-        for row in begins:
-            distribution = stationary(matrices[row]) if self.start is None else self.start
-            nodes = unfolding.start(distribution, self.start is None)
-            weights[row] = 0.0
-            weights[row, : len(nodes)] = nodes
-        return z, matrices, weights, begins
+            return Steps(np.zeros((n, 0)), np.zeros((0, K, K)), NO_ROWS, np.zeros((0, K, K)), np.zeros((0, M)))
+        z, slopes = self.slopes.design(rows), self.block("slopes", parameters.coefficients)
+        begins = np.flatnonzero(begin == np.arange(n))
+        matrices = self.transition.matrices(parameters.transition, slopes, z if all_matrices else z[begins])
+        initial = matrices[begins] if all_matrices else matrices
+        starts = np.empty((len(begins), M))
+        for i, matrix in enumerate(initial):
+            distribution = stationary(matrix) if self.start is None else self.start
+            starts[i] = unfolding.start(distribution, self.start is None)
+        return Steps(z, matrices if all_matrices else matrices[:0], begins, initial, starts)
+
+    def _weights(self, steps: Steps, unfolding: Unfolding) -> Array:
+        """Weights of edges (n, E) and, in the rows in which sequences begin, of first nodes."""
+        if len(steps.matrices) == 0:
+            return np.zeros((len(steps.z), 0))
+        weights = np.ascontiguousarray(unfolding.weights(steps.matrices))
+        weights[steps.begins] = 0.0
+        weights[steps.begins, : steps.starts.shape[1]] = steps.starts
+        return weights
 
     # ------------------------------------------------------------ and back
-    def gradient(self, parameters: Parameters, terms: RowTerms, out: Array, unfolding: Unfolding) -> "EffectGradient":
-        """Derivatives in the coefficients from those ``out`` (n, C) in the columns of a stretch of rows."""
+    def gradient(
+        self, parameters: Parameters, terms: RowTerms, out: Array, firsts: Array, unfolding: Unfolding
+    ) -> "EffectGradient":
+        """Derivatives in the coefficients from those ``out`` (n, C) in the columns of a stretch of rows.
+
+        ``firsts`` (b, M) are the expected nodes of the rows in which sequences begin, unless these are in columns.
+        """
         at, K, n = terms.at, self.n_states, len(terms.y)
         found, scores, start = np.zeros(self.size), np.zeros(parameters.phi.shape), np.zeros(K)
         scales = out[:, at.scale : at.scale + at.scales]
@@ -378,7 +418,8 @@ class Effects:
             self.block("scale", found)[:] += self.scale.gradient(terms.rows, scales.sum(1))
         if self.mixed_start and len(terms.first) > 0:
             start = scales[terms.first].sum(0)
-        logits = self._weight_gradients(terms, out[:, at.weight : at.weight + at.weights], found, unfolding)
+        counts = out[:, at.weight : at.weight + at.weights]
+        logits = self._weight_gradients(terms.steps, counts, firsts, found, unfolding)
         return EffectGradient(found, scores, start, logits)
 
     def _lag_gradients(
@@ -439,25 +480,25 @@ class Effects:
         np.add.at(own, lag.last(early), slope[early])
         return own
 
-    def _weight_gradients(self, terms: RowTerms, counts: Array, found: Array, unfolding: Unfolding) -> Array:
+    def _weight_gradients(
+        self, steps: Steps, counts: Array, firsts: Array, found: Array, unfolding: Unfolding
+    ) -> Array:
         """Derivatives in the logits of the transition matrix (K, K); those in the slopes are added to ``found``."""
-        K = self.n_states
-        if self.slopes is None:
-            return np.zeros((K, K))
-        first = counts[terms.begins].copy()
-        counts[terms.begins] = 0.0
-        steps = unfolding.transitions(terms.matrices, counts)
-        logits, slopes = self.transition.gradient(terms.matrices, steps, terms.z)
-        M = len(unfolding.paths)
-        for row, gamma in zip(terms.begins, first, strict=True):
-            if self.start is not None or not gamma.any():
-                continue
-            P = terms.matrices[row]
-            more = stationary_slope(P, unfolding.first_states(stationary(P), gamma[:M], True))
-            logits = logits + more
-            slopes = slopes + terms.z[row][:, None, None] * more
-        self.block("slopes", found)[:] += slopes
-        return np.asarray(logits)
+        logits, slopes = np.zeros((self.n_states, self.n_states)), self.block("slopes", found)
+        if len(steps.matrices) > 0:
+            firsts = counts[steps.begins, : steps.starts.shape[1]]
+            counts[steps.begins] = 0.0
+            more, more_slopes = self.transition.gradient(
+                steps.matrices, unfolding.transitions(steps.matrices, counts), steps.z
+            )
+            logits += more
+            slopes += more_slopes
+        for row, matrix, first in zip(steps.begins, steps.initial, firsts, strict=True):
+            if self.start is None and first.any():
+                more = stationary_slope(matrix, unfolding.first_states(stationary(matrix), first, True))
+                logits += more
+                slopes += steps.z[row][:, None, None] * more
+        return logits
 
 
 class EffectGradient(NamedTuple):

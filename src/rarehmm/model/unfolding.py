@@ -132,8 +132,8 @@ def unfold(allowed: BoolArray, phases: IntArray, q: int) -> Unfolding:
         states = np.array([(b, a) for a in range(K) for b in range(K)])
         first_kind = state * (K + 1)
     return Unfolding(
-        _chain(source, target, kind, first_kind, states, state), np.column_stack([i, j]), advance.astype(bool),
-        state[:, None], phases, states,
+        _chain(source, target, kind, first_kind, states, state, i * K + j), np.column_stack([i, j]),
+        advance.astype(bool), state[:, None], phases, states,
     )  # fmt: skip
 
 
@@ -153,17 +153,23 @@ def _tuples(allowed: BoolArray, q: int) -> Unfolding:
     kind = np.arange(len(edges))
     first_kind = np.array([int(np.argmax(states[:, 0] == path[0])) for path in paths])
     return Unfolding(
-        _chain(source, target, kind, first_kind, states, paths[:, 0]), np.column_stack([i, j]),
+        _chain(source, target, kind, first_kind, states, paths[:, 0], i * K + j), np.column_stack([i, j]),
         np.zeros(len(edges), dtype=bool), paths, np.ones(K, dtype=np.int64), states,
     )  # fmt: skip
 
 
 def _chain(
-    source: IntArray, target: IntArray, kind: IntArray, first_kind: IntArray, states: IntArray, node_state: IntArray
+    source: IntArray,
+    target: IntArray,
+    kind: IntArray,
+    first_kind: IntArray,
+    states: IntArray,
+    node_state: IntArray,
+    entry: IntArray,
 ) -> Chain:
     """The chain in the form that kernels read."""
     before = states[:, min(1, states.shape[1] - 1)]
     idle = 1.0 / np.bincount(source)[source]
-    parts = (source, target, kind, first_kind, states[:, 0], before, node_state)
-    s, t, k, f, state, earlier, node = (np.ascontiguousarray(part, dtype=np.int64) for part in parts)
-    return Chain(s, t, k, f, state, earlier, node, idle)
+    parts = (source, target, kind, first_kind, states[:, 0], before, node_state, entry)
+    s, t, k, f, state, earlier, node, at = (np.ascontiguousarray(part, dtype=np.int64) for part in parts)
+    return Chain(s, t, k, f, state, earlier, node, idle, at)

@@ -24,6 +24,10 @@ class Regression(NamedTuple):
 
     inputs: Any
 
+    @property
+    def is_softmax(self) -> bool:
+        return True
+
     def phases(self, K: int) -> IntArray:
         """Number of phases (K,) of each state: one."""
         return np.ones(K, dtype=np.int64)

@@ -11,8 +11,9 @@ q inputs it reads, with rows that sum to zero.  It must have
 * ``gradient(matrices, counts, z)``: derivatives of sum_t counts_t log matrices_t in the logits (K, K) of the transition
   matrix, and in ``slopes`` (q, K, K), for expected transitions ``counts`` (n, K, K).
 
-A transition without inputs needs neither of the last two.  ``check_transition`` tests a transition against this
-contract.
+A transition without inputs needs neither of the last two.  ``is_softmax``, which may be missing, says that each row of
+the matrices is a softmax, as those of ``Regression`` are: kernels then compute matrices and derivatives themselves.
+``check_transition`` tests a transition against this contract.
 """
 
 from typing import Any, Protocol

@@ -37,7 +37,8 @@ class Chain(NamedTuple):
 
     ``source``, ``target``, ``kind`` (E,): nodes and kind of each edge; ``first_kind`` (M,): kind of the density of the
     first observation of a sequence in each node; ``state`` (U,): state of each kind, ``before`` (U,): the state one
-    step earlier; ``node_state`` (M,): state of each node; ``idle`` (E,): probabilities of edges outside sequences.
+    step earlier; ``node_state`` (M,): state of each node; ``idle`` (E,): probabilities of edges outside sequences;
+    ``entry`` (E,): entry of the transition matrix, row by row, of each edge.
     """
 
     source: IntArray
@@ -48,6 +49,7 @@ class Chain(NamedTuple):
     before: IntArray
     node_state: IntArray
     idle: Array
+    entry: IntArray
 
 
 class EdgePoint(NamedTuple):
@@ -55,7 +57,8 @@ class EdgePoint(NamedTuple):
 
     ``phi`` (K, P) and the family's constants ``c`` (K, C); ``weight`` (E,) and ``start`` (M,), unless they are columns;
     ``level`` (U, D) and ``memory`` (K, D) of linear predictors; ``moved_column`` (P,): column whose predictor moves a
-    parameter, -1 if none; ``logs`` (P,): whether it moves its logarithm; ``power`` (P,): power of the scale.
+    parameter, -1 if none; ``logs`` (P,): whether it moves its logarithm; ``power`` (P,): power of the scale; ``base``
+    (K * K,) and ``slopes`` (q, K * K): transition matrix where the inputs of transitions are 0, and their coefficients.
     """
 
     phi: Array
@@ -67,6 +70,8 @@ class EdgePoint(NamedTuple):
     moved_column: IntArray
     logs: IntArray
     power: Array
+    base: Array
+    slopes: Array
 
 
 class Columns(NamedTuple):
@@ -74,9 +79,9 @@ class Columns(NamedTuple):
 
     There is one ``offset`` for all states (in each of the D columns of the data), or one for each state or kind of
     density; one ``memory`` for all, one for each state, or none where it is constant; one ``past`` for each state, or
-    none; one log ``scale`` for all, one for each state, or none; one ``weight`` for each edge, or none.  In the row
-    where a sequence begins, the first M weights are the distribution of its first node.  ``label`` is the known state
-    of the row, negative if unknown.
+    none; one log ``scale`` for all, one for each state, or none; one ``slope`` column for each input of a regression of
+    transitions; or else one ``weight`` for each edge, if these change.  In the row where a sequence begins, the first M
+    weights are the distribution of its first node.  ``label`` is the known state of the row, negative if unknown.
     """
 
     offset: int
@@ -87,10 +92,17 @@ class Columns(NamedTuple):
     pasts: int
     scale: int
     scales: int
+    slope: int
+    slopes: int
     weight: int
     weights: int
     label: int
     labels: int
+
+    @property
+    def moved(self) -> int:
+        """Number of the columns whose derivatives are wanted: all before the inputs of transitions, and weights."""
+        return self.weight + self.weights if self.weights > 0 else self.slope
 
 
 class EdgeTask(NamedTuple):
@@ -111,7 +123,9 @@ class EdgeGroup(NamedTuple):
 
     As ``messages.Group``, with ``x`` (n, C) columns, ``p`` (n, U) densities, ``a`` (n + 1, M), ``f`` (1, E) and
     ``mass`` (1, U) scratch, ``dx`` (n, C) derivatives in columns, ``slope`` (D,), ``eta`` and ``zeta`` (1, D),
-    ``doubt`` (1,).  Responsibilities of kinds replace the densities ``p`` of the core.
+    ``doubt`` (1,).  Responsibilities of kinds replace the densities ``p`` of the core.  Of a regression of transitions,
+    ``w`` (n, K * K) are the matrices, ``counts`` (1, K * K) expected transitions, and ``start`` (1, M) the distribution
+    of the first node, which the expected first nodes replace.
     """
 
     y: Array
@@ -132,15 +146,21 @@ class EdgeGroup(NamedTuple):
     eta: Array
     zeta: Array
     doubt: Array
+    w: Array
+    counts: Array
+    start: Array
 
 
-def edge_group(n: int, D: int, C: int, chain: Chain) -> EdgeGroup:
-    """Allocate an ``EdgeGroup`` of up to n steps, D columns of data and C columns next to them."""
+def edge_group(n: int, D: int, C: int, chain: Chain, entries: int) -> EdgeGroup:
+    """Allocate an ``EdgeGroup`` of up to n steps, D columns of data and C columns next to them.
+
+    ``entries`` is the number of entries of the transition matrix if there is a regression of transitions, else 0.
+    """
     M, E, U, one = len(chain.first_kind), len(chain.source), len(chain.state), lane_array
     return EdgeGroup(
         one(n, D), one(1), one(1), one(1), one(n, max(C, 1)), one(n, U), one(n + 1, M), one(n), one(n),
         one(1, M), one(1, M), one(1, E), one(1, U), one(D), one(n, max(C, 1)), one(1, D), one(1, D),
-        one(1),
+        one(1), one(n if entries > 0 else 1, entries), one(1, entries), one(1, M),
     )  # fmt: skip
 
 
@@ -148,7 +168,8 @@ class EdgeSums(NamedTuple):
     """Sums over the cores of lanes, all with LANES as their last axis.
 
     ``scores`` (K, P); ``levels`` (U, D) and ``memories`` (K, D): derivatives in these; ``edges`` (E,): expected number
-    of transitions along each edge; ``first`` (M,): expected number of sequences that begin in each node.
+    of transitions along each edge; ``first`` (M,): expected number of sequences that begin in each node; ``logits``
+    (K * K,) and ``slopes`` (q, K * K): derivatives of a regression of transitions.
     """
 
     scores: Array
@@ -156,24 +177,29 @@ class EdgeSums(NamedTuple):
     memories: Array
     edges: Array
     first: Array
+    logits: Array
+    slopes: Array
 
 
-def edge_sums(K: int, P: int, D: int, chain: Chain) -> tuple[Array, EdgeSums]:
+def edge_sums(point: EdgePoint, chain: Chain) -> tuple[Array, EdgeSums]:
     """Allocate sums, as one array (n, LANES) and as views of its parts."""
-    shapes = shapes_of_sums(K, P, D, chain)
-    flat = lane_array(sum(math.prod(s) for s in shapes))
-    return flat, split_edge_sums(flat, K, P, D, chain)
+    flat = lane_array(sum(math.prod(s) for s in shapes_of_sums(point, chain)))
+    return flat, split_edge_sums(flat, point, chain)
 
 
-def shapes_of_sums(K: int, P: int, D: int, chain: Chain) -> tuple[tuple[int, ...], ...]:
+def shapes_of_sums(point: EdgePoint, chain: Chain) -> tuple[tuple[int, ...], ...]:
     """Shapes of the parts of ``EdgeSums``."""
-    return (K, P), (len(chain.state), D), (K, D), (len(chain.source),), (len(chain.first_kind),)
+    (U, D), K = point.level.shape, len(point.phi)
+    return (
+        point.phi.shape, (U, D), (K, D), (len(chain.source),), (len(chain.first_kind),), point.base.shape,
+        point.slopes.shape,
+    )  # fmt: skip
 
 
-def split_edge_sums(flat: Array, K: int, P: int, D: int, chain: Chain) -> EdgeSums:
+def split_edge_sums(flat: Array, point: EdgePoint, chain: Chain) -> EdgeSums:
     """Views of the parts of an array as from ``edge_sums``, with or without its lane axis."""
     parts, at = [], 0
-    for shape in shapes_of_sums(K, P, D, chain):
+    for shape in shapes_of_sums(point, chain):
         size = math.prod(shape)
         parts.append(flat[at : at + size].reshape(*shape, *flat.shape[1:]))
         at += size
@@ -268,7 +294,7 @@ def add_kinds(
 ) -> None:
     """Add the derivatives of steps [first, last), weighted by the responsibilities ``g.p``, to ``sums``.
 
-    The derivatives with respect to columns go to ``g.dx``, except for weights and labels.
+    The derivatives with respect to columns go to ``g.dx``, except for those of transitions and labels.
     """
     several = _add_several if columns(family) > 1 else _add_one
     several(family, point, chain, at, g, sums, first, last)
@@ -307,7 +333,7 @@ def _add_one(family, point, chain, at, g, sums, first, last):
     lags, scales = len(point.memory) > 0, at.scales > 0
     moves, steady = lags or at.offsets > 0, at.memories + at.pasts == 0
     for t in range(first, last):
-        for i in range(at.weight):
+        for i in range(at.slope):
             store(dx, (t, i), splat(0.0))
     for u in range(len(chain.state)):
         k = chain.state[u]
@@ -417,7 +443,7 @@ def _add_several(family, point, chain, at, g, sums, first, last):
     lags, scales = len(point.memory) > 0, at.scales > 0
     moves = lags or at.offsets > 0
     for t in range(first, last):
-        for i in range(at.weight):
+        for i in range(at.slope):
             store(dx, (t, i), splat(0.0))
     for u in range(U):
         k = chain.state[u]
@@ -502,7 +528,7 @@ def gather_columns(x, chain, at, layout, low, halo, n, g):
 def scatter_columns(lanes, layout, low, halo, out):
     """Copy the cores of lanes[halo + t] (C, LANES) to the rows of the blocks low, low + 1, ... of ``out`` (rows, C)."""
     C = out.shape[1]
-    tile = max(1, TILE // C)
+    tile = max(1, TILE // max(1, C))
     most = 0
     for w in range(min(LANES, len(layout.first) - low)):
         most = max(most, layout.length[low + w])
@@ -512,6 +538,44 @@ def scatter_columns(lanes, layout, low, halo, out):
             for d in range(C):
                 for t in range(early, min(early + tile, layout.length[low + w])):
                     out[first + t, d] = lanes[halo + t, d, w]
+
+
+# ---------------------------------------------------------------- regression of transitions
+@inner
+def find_weights(point, at, g, first, last):
+    """Store the transition matrices of steps [first, last) in ``g.w``: each row is a softmax of the inputs."""
+    K, w, x, slopes = len(point.c), g.w, g.x, point.slopes
+    for t in range(first, last):
+        for i in range(K):
+            top, z = splat(-1e300), splat(0.0)
+            for j in range(i * K, i * K + K):
+                v = splat(0.0)
+                for q in range(at.slopes):
+                    v = v + load(x, (t, at.slope + q)) * slopes[q, j]
+                store(w, (t, j), v)
+                top = np.where(v > top, v, top)
+            for j in range(i * K, i * K + K):
+                v = relative(load(w, (t, j)) - top) * point.base[j]
+                store(w, (t, j), v)
+                z = z + v
+            z = 1.0 / z
+            for j in range(i * K, i * K + K):
+                store(w, (t, j), load(w, (t, j)) * z)
+
+
+@inner
+def add_weights(point, at, g, sums, t):
+    """Add the derivatives of the transition matrix of step t, of which ``g.counts`` are the expected transitions."""
+    K, w, x, count, logits, slopes = len(point.c), g.w, g.x, g.counts, sums.logits, sums.slopes
+    for i in range(K):
+        total = splat(0.0)
+        for j in range(i * K, i * K + K):
+            total = total + load(count, (0, j))
+        for j in range(i * K, i * K + K):
+            v = load(count, (0, j)) - load(w, (t, j)) * total
+            store(logits, (j,), load(logits, (j,)) + v)
+            for q in range(at.slopes):
+                store(slopes, (q, j), load(slopes, (q, j)) + v * load(x, (t, at.slope + q)))
 
 
 # ---------------------------------------------------------------- messages
@@ -531,6 +595,8 @@ def forward_edges(family, point, chain, at, g, first, last, n, every, careful):
     for t in range(n):
         if t % TOGETHER == 0:
             find_densities(family, point, chain, at, g, t, min(n, t + TOGETHER))
+            if at.slopes > 0:
+                find_weights(point, at, g, t, min(n, t + TOGETHER))
         y = observation(family, g.y, t)
         present = seen(family, y)
         begins = load(g.begin, (0,)) == float(t)
@@ -538,7 +604,10 @@ def forward_edges(family, point, chain, at, g, first, last, n, every, careful):
             store(mass, (0, u), splat(0.0))
         for e in range(E):
             v = load(a, (t, source[e]))
-            v = v * load(x, (t, at.weight + e)) if at.weights > 0 else v * fixed[e]
+            if at.slopes > 0:
+                v = v * load(g.w, (t, chain.entry[e]))
+            else:
+                v = v * load(x, (t, at.weight + e)) if at.weights > 0 else v * fixed[e]
             if t <= first:
                 v = np.where(begins, 0.0, v)
             store(f, (0, e), v)
@@ -549,6 +618,7 @@ def forward_edges(family, point, chain, at, g, first, last, n, every, careful):
             if t <= first:
                 u = first_kind[m]
                 s = load(x, (t, at.weight + m)) if at.weights > 0 else splat(begin[m])
+                s = load(g.start, (0, m)) if at.slopes > 0 else s
                 s = np.where(begins, s, 0.0)
                 store(mass, (0, u), load(mass, (0, u)) + s)
                 store(b, (0, m), s)
@@ -623,7 +693,10 @@ def backward_edges(point, chain, at, g, last, n, every):
         for e in range(E):
             i = source[e]
             q = load(p, (t, kind[e])) * load(b, (0, target[e]))
-            q = q * load(x, (t, at.weight + e)) if at.weights > 0 else q * fixed[e]
+            if at.slopes > 0:
+                q = q * load(g.w, (t, chain.entry[e]))
+            else:
+                q = q * load(x, (t, at.weight + e)) if at.weights > 0 else q * fixed[e]
             store(pb, (0, i), load(pb, (0, i)) + q)
         z = splat(0.0)
         for m in range(M):
@@ -660,18 +733,27 @@ def smooth_edges(family, point, chain, at, g, first, last, sums, keep):
             store(pb, (0, m), splat(0.0))
         for u in range(U):
             store(r, (0, u), splat(0.0))
+        for c in range(g.counts.shape[1]):
+            store(g.counts, (0, c), splat(0.0))
         for e in range(E):
             i, u = source[e], kind[e]
             q = load(p, (t, u)) * load(b, (0, target[e])) * scale
-            q = q * load(x, (t, at.weight + e)) if at.weights > 0 else q * fixed[e]
+            if at.slopes > 0:
+                q = q * load(g.w, (t, chain.entry[e]))
+            else:
+                q = q * load(x, (t, at.weight + e)) if at.weights > 0 else q * fixed[e]
             store(pb, (0, i), load(pb, (0, i)) + q)
             xi = np.where(live, load(a, (t, i)) * q, 0.0)
             if t == first:
                 xi = np.where(begins, 0.0, xi)
             store(r, (0, u), load(r, (0, u)) + xi)
             store(edges, (e,), load(edges, (e,)) + xi)
-            if at.weights > 0:
+            if at.slopes > 0:
+                store(g.counts, (0, chain.entry[e]), load(g.counts, (0, chain.entry[e])) + xi)
+            elif at.weights > 0:
                 store(g.dx, (t, at.weight + e), xi)
+        if at.slopes > 0:
+            add_weights(point, at, g, sums, t)
         if t == first or keep:
             for m in range(M):
                 gamma = load(a, (t + 1, m)) * load(b, (0, m))
@@ -682,7 +764,9 @@ def smooth_edges(family, point, chain, at, g, first, last, sums, keep):
                     u = first_kind[m]
                     store(begun, (m,), load(begun, (m,)) + gamma)
                     store(r, (0, u), load(r, (0, u)) + gamma)
-                    if at.weights > 0:
+                    if at.slopes > 0:
+                        store(g.start, (0, m), gamma)
+                    elif at.weights > 0:
                         store(g.dx, (t, at.weight + m), load(g.dx, (t, at.weight + m)) + gamma)
         for m in range(M):
             store(b, (0, m), np.where(load(a, (t, m)) > 0.0, load(pb, (0, m)), 0.0))
@@ -816,23 +900,30 @@ def smooth_pairs(family, point, chain, at, g, first, last, shortest, sums, keep)
 
 
 @kernel
-def sweep_edges(family, point, chain, at, task, y, x, layout, seams, g, sums, out, kinds, probabilities, predictive):
+def sweep_edges(
+    family, point, chain, at, task, y, x, layout, seams, starts, g, sums, out, kinds, probabilities, predictive
+):
     """Weighted log likelihood of all blocks, and the logarithm of the probability that may have been lost.
 
     With ``task.back``, expectations and derivatives as well.
-    ``x`` (rows, C) are the columns, and ``out`` (rows, C) gets the derivatives in them; ``kinds`` (rows, U), with
-    ``task.kinds``, the responsibilities of kinds.  ``probabilities`` and ``predictive`` are as in ``full_pass.sweep``.
+    ``x`` (rows, C) are the columns, and ``out`` (rows, C') gets the derivatives in the first C' of them; ``kinds``
+    (rows, U), with ``task.kinds``, the responsibilities of kinds.  ``starts`` (blocks, M), of a regression of
+    transitions, are the distributions of the first nodes of blocks that begin a sequence, and become the expected ones.
+    ``probabilities`` and ``predictive`` are as in ``full_pass.sweep``.
     """
     halo, back, every = task.halo, task.back, task.every
     M, keep = len(chain.first_kind), len(probabilities) > 0
     total, doubt = 0.0, -1e300
-    pairs = len(chain.state) == M * M == len(chain.source) and at.weights + at.labels == 0 and not task.careful
+    pairs = len(chain.state) == M * M == len(chain.source) and at.slopes + at.weights + at.labels == 0
+    pairs = pairs and not task.careful
     for low in range(0, len(layout.first), LANES):
         last = halo + layout.length[low]  # the longest core of the group
         n = last + halo if back else last
         shortest = gather_blocks(y, layout, low, halo, n, g)
         gather_columns(x, chain, at, layout, low, halo, n, g)
         load_messages(seams.left, low, g.a, 0)
+        if at.slopes > 0:
+            load_messages(starts, low, g.start, 0)
         if pairs:
             logs = forward_pairs(family, point, chain, at, g, halo, last, n, every)
         else:
@@ -851,6 +942,8 @@ def sweep_edges(family, point, chain, at, task, y, x, layout, seams, g, sums, ou
             else:
                 smooth_edges(family, point, chain, at, g, halo, last, sums, keep)
             store_messages(g.b, 0, low, seams.begin)
+            if at.slopes > 0:
+                store_messages(g.start, 0, low, starts)
             if len(out) > 0:
                 scatter_columns(g.dx, layout, low, halo, out)
             if task.kinds:
@@ -914,7 +1007,7 @@ def add_rows(family, point, chain, at, y, x, kinds, g, sums, out):
                 g.p[0, u, w] = kinds[first + w, u] if first + w < n else 0.0
         add_kinds(family, point, chain, at, g, sums, 0, 1)
         for w in range(min(LANES, n - first)):
-            for c in range(at.weight):
+            for c in range(at.slope):
                 out[first + w, c] = g.dx[0, c, w]
 
 

@@ -5,7 +5,7 @@ Rows that have all of their p lags are the rule; the others are marked, and left
 
 import numpy as np
 
-from rarehmm.engine.dispatch import kernel
+from rarehmm.engine.dispatch import inner, kernel
 
 COMPLETE, NOTHING = 0, -1  # marks of rows; a positive mark is the number of steps since the last observed value
 
@@ -25,11 +25,6 @@ def add_lags(values, begin, coefficients, out, marks):
             last, run = -1, 0
         if run >= p:
             marks[t] = COMPLETE
-            for q in range(Q):
-                total = out[t, q]
-                for m in range(p):
-                    total += coefficients[m, q] * values[t - m - 1]
-                out[t, q] = total
         else:
             marks[t] = t - last if last >= 0 else NOTHING
         if values[t] == values[t]:
@@ -37,6 +32,14 @@ def add_lags(values, begin, coefficients, out, marks):
             run += 1
         else:
             run = 0
+    stop = 0
+    while stop < n:
+        start, stop = next_run(marks, stop)
+        for q in range(Q):
+            for m in range(p):
+                share = coefficients[m, q]
+                for t in range(start, stop):
+                    out[t, q] += share * values[t - m - 1]
 
 
 @kernel
@@ -47,16 +50,44 @@ def lag_gradients(values, marks, coefficients, slopes, back, found):
     An empty ``back`` is not filled.
     """
     p, Q = coefficients.shape
-    for t in range(len(values)):
-        if marks[t] == COMPLETE:
-            for q in range(Q):
-                slope = slopes[t, q]
-                if slope != 0.0:
-                    for m in range(p):
-                        found[m, q] += slope * values[t - m - 1]
-                    if len(back) > 0:
-                        for m in range(p):
-                            back[t - m - 1] += slope * coefficients[m, q]
+    n = len(values)
+    stop = 0
+    while stop < n:
+        start, stop = next_run(marks, stop)
+        for q in range(Q):
+            for m in range(p):
+                found[m, q] += dot(slopes, q, values, m + 1, start, stop)
+                if len(back) > 0:
+                    share = coefficients[m, q]
+                    for t in range(start, stop):
+                        back[t - m - 1] += share * slopes[t, q]
+
+
+@inner
+def next_run(marks, first):
+    """The next run of rows with all of their lags, from ``first`` on: its first row, and the one after its last."""
+    start = first
+    while start < len(marks) and marks[start] != COMPLETE:
+        start += 1
+    stop = start
+    while stop < len(marks) and marks[stop] == COMPLETE:
+        stop += 1
+    return start, stop
+
+
+@inner
+def dot(slopes, q, values, m, start, stop):
+    """Sum of slopes[t, q] values[t - m] over rows [start, stop), in four parts."""
+    one, two, three, four = 0.0, 0.0, 0.0, 0.0
+    whole = start + (stop - start) // 4 * 4
+    for t in range(start, whole, 4):
+        one += slopes[t, q] * values[t - m]
+        two += slopes[t + 1, q] * values[t + 1 - m]
+        three += slopes[t + 2, q] * values[t + 2 - m]
+        four += slopes[t + 3, q] * values[t + 3 - m]
+    for t in range(whole, stop):
+        one += slopes[t, q] * values[t - m]
+    return (one + two) + (three + four)
 
 
 def lagged(values: np.ndarray, marks: np.ndarray, p: int) -> np.ndarray:
