@@ -62,8 +62,8 @@ class RowTerms(NamedTuple):
 
     ``y`` (n, D), with rows that do not count as missing; ``x`` (n, C), the columns, described by ``at``; ``lags`` of
     each column with a predictor; ``memory`` over gaps; ``after`` (g,): rows after a gap that have a density; ``first``
-    (f,): rows without any observation before them that have one; ``z`` (n, q) and ``matrices`` (n, K, K) of transitions
-    with inputs, ``begins``: rows in which sequences begin.
+    (f,): rows without any observation before them that have one; ``z`` (m, q) and ``matrices`` (m, K, K) of transitions
+    with inputs, ``which`` (n,) of them each row has; ``begins``: rows in which sequences begin.
     """
 
     y: Array
@@ -76,6 +76,7 @@ class RowTerms(NamedTuple):
     first: IntArray
     z: Array
     matrices: Array
+    which: IntArray
     begins: IntArray
 
 
@@ -220,7 +221,7 @@ class Effects:
             if isinstance(ar, AroundLevel) and self.switching:
                 pasts = self._pasts(lags, n)
         scales = self._scales(parameters, rows, after, first, lags, kept)
-        z, matrices, weights, begins = self._weights(parameters, rows, begin, unfolding)
+        z, matrices, which, weights, begins = self._weights(parameters, rows, begin, unfolding)
         most = max(part.shape[1] for part in offsets)
         parts = [
             offsets if most > 0 else [],
@@ -237,7 +238,7 @@ class Effects:
             for i, one in enumerate(part if width > 0 else []):
                 x[:, start + i * width : start + (i + 1) * width] = one
         return RowTerms(
-            np.ascontiguousarray(y), x, at, rows, tuple(lags), kept, after, first, z, matrices, begins
+            np.ascontiguousarray(y), x, at, rows, tuple(lags), kept, after, first, z, matrices, which, begins
         )  # fmt: skip
 
     def _offset(
@@ -334,21 +335,26 @@ class Effects:
 
     def _weights(
         self, parameters: Parameters, rows: Rows, begin: IntArray, unfolding: Unfolding
-    ) -> tuple[Array, Array, Array, IntArray]:
-        """Inputs of transitions (n, q), matrices (n, K, K), weights of edges (n, E), and rows that begin sequences."""
+    ) -> tuple[Array, Array, IntArray, Array, IntArray]:
+        """Inputs (m, q) and matrices (m, K, K) of transitions, which of them rows take (n,), weights (n, E) of edges.
+
+        Last come the rows that begin sequences.
+        """
         n, K = len(rows.y), self.n_states
         begins = np.flatnonzero(begin == np.arange(n))
         if self.slopes is None:
-            return np.zeros((n, 0)), np.zeros((0, K, K)), np.zeros((n, 0)), begins
-        z = self.slopes.design(rows)
+            return np.zeros((n, 0)), np.zeros((0, K, K)), NO_ROWS, np.zeros((n, 0)), begins
+        z, which = self.slopes.distinct(rows)
         matrices = self.transition.matrices(parameters.transition, self.block("slopes", parameters.coefficients), z)
         weights = np.ascontiguousarray(unfolding.weights(matrices))
+        if len(z) < n:
+            weights = weights[which]
         for row in begins:
-            distribution = stationary(matrices[row]) if self.start is None else self.start
+            distribution = stationary(matrices[which[row]]) if self.start is None else self.start
             nodes = unfolding.start(distribution, self.start is None)
             weights[row] = 0.0
             weights[row, : len(nodes)] = nodes
-        return z, matrices, weights, begins
+        return z, matrices, which, weights, begins
 
     # ------------------------------------------------------------ and back
     def gradient(self, parameters: Parameters, terms: RowTerms, out: Array, unfolding: Unfolding) -> "EffectGradient":
@@ -446,16 +452,18 @@ class Effects:
             return np.zeros((K, K))
         first = counts[terms.begins].copy()
         counts[terms.begins] = 0.0
+        if len(terms.z) < len(counts):
+            counts = np.column_stack([np.bincount(terms.which, column, len(terms.z)) for column in counts.T])
         steps = unfolding.transitions(terms.matrices, counts)
         logits, slopes = self.transition.gradient(terms.matrices, steps, terms.z)
         M = len(unfolding.paths)
         for row, gamma in zip(terms.begins, first, strict=True):
             if self.start is not None or not gamma.any():
                 continue
-            P = terms.matrices[row]
+            P, z = terms.matrices[terms.which[row]], terms.z[terms.which[row]]
             more = stationary_slope(P, unfolding.first_states(stationary(P), gamma[:M], True))
             logits = logits + more
-            slopes = slopes + terms.z[row][:, None, None] * more
+            slopes = slopes + z[:, None, None] * more
         self.block("slopes", found)[:] += slopes
         return np.asarray(logits)
 
