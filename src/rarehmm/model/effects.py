@@ -454,16 +454,12 @@ class Effects:
         counts[terms.begins] = 0.0
         if len(terms.z) < len(counts):
             counts = np.column_stack([np.bincount(terms.which, column, len(terms.z)) for column in counts.T])
-        steps = unfolding.transitions(terms.matrices, counts)
+        steps, M = unfolding.transitions(terms.matrices, counts), len(unfolding.paths)
+        for at, gamma in zip(terms.which[terms.begins], first, strict=True):
+            if self.start is None and gamma.any():
+                P = terms.matrices[at]
+                steps[at] += stationary_slope(P, unfolding.first_states(stationary(P), gamma[:M], True))
         logits, slopes = self.transition.gradient(terms.matrices, steps, terms.z)
-        M = len(unfolding.paths)
-        for row, gamma in zip(terms.begins, first, strict=True):
-            if self.start is not None or not gamma.any():
-                continue
-            P, z = terms.matrices[terms.which[row]], terms.z[terms.which[row]]
-            more = stationary_slope(P, unfolding.first_states(stationary(P), gamma[:M], True))
-            logits = logits + more
-            slopes = slopes + z[:, None, None] * more
         self.block("slopes", found)[:] += slopes
         return np.asarray(logits)
 
