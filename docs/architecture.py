@@ -43,7 +43,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "chains", "starts", "gibbs", "langevin", "hmc", "proposals", "importance", "variational", "arviz_adapter",
         "diagnostics", "methods", "paper_sampler", "rule",
     ),
-    "conformance": ("requirements", "emission", "design", "sampler"),
+    "conformance": ("requirements", "emission", "design", "sampler", "transition"),
     "posterior": (
         "posterior", "prediction", "streaming", "residuals", "predictive_checks", "model_check", "verdict",
         "events",

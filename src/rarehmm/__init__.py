@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from rarehmm.data.inputs import Columns, Inputs, Season, Trend
 from rarehmm.data.series import Series
 from rarehmm.data.sources import open_source
 from rarehmm.data.sources.table import ReadError
@@ -36,10 +37,11 @@ from rarehmm.exact.passes import (
     predictive_log_density,
     smooth,
 )
+from rarehmm.model.autoregression import AroundLevel, Hamilton, Intercept
 from rarehmm.model.coordinates import AdditiveLogRatio, ExpandedMean
 from rarehmm.model.model import Model
 from rarehmm.model.named_priors import default_priors, no_priors, paper_priors
-from rarehmm.model.parameters import Parameters, Priors
+from rarehmm.model.parameters import EffectPriors, Parameters, Priors
 from rarehmm.model.priors import Dirichlet, Flat, Gamma, InverseGamma, Normal
 from rarehmm.model.simulation import simulate, simulate_file
 from rarehmm.model.stationary import stationary
@@ -54,6 +56,9 @@ from rarehmm.sampling.variational import GaussianApproximation, ascend, gaussian
 from rarehmm.search.mode import Mode, find_mode
 from rarehmm.search.regimes import Regime, judge_states
 from rarehmm.search.selection import Selection, select_n_components
+from rarehmm.transitions.homogeneous import Homogeneous
+from rarehmm.transitions.phases import Phases
+from rarehmm.transitions.regression import Regression
 from rarehmm.windows.pool import Pool
 from rarehmm.windows.windows import Windows
 
@@ -61,6 +66,7 @@ if TYPE_CHECKING:
     from rarehmm.conformance.design import check_design
     from rarehmm.conformance.emission import check_emission
     from rarehmm.conformance.sampler import check_sampler
+    from rarehmm.conformance.transition import check_transition
     from rarehmm.estimator import RareHMM
 
 __version__ = "0.1.0"
@@ -72,7 +78,7 @@ def __getattr__(name: str) -> Any:
         from rarehmm.estimator import RareHMM
 
         return RareHMM
-    if name in ("check_design", "check_emission", "check_sampler"):
+    if name in ("check_design", "check_emission", "check_sampler", "check_transition"):
         module = importlib.import_module(f"rarehmm.conformance.{name.removeprefix('check_')}")
         return getattr(module, name)
     raise AttributeError(f"module 'rarehmm' has no attribute {name!r}")
@@ -80,12 +86,15 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "AdditiveLogRatio",
+    "AroundLevel",
     "Bernoulli",
     "Categorical",
     "Climb",
+    "Columns",
     "Dirichlet",
     "DivergedError",
     "Draws",
+    "EffectPriors",
     "ExpandedMean",
     "Expectations",
     "Exponential",
@@ -98,7 +107,11 @@ __all__ = [
     "Gaussian",
     "GaussianApproximation",
     "GaussianMixture",
+    "Hamilton",
+    "Homogeneous",
     "Inference",
+    "Inputs",
+    "Intercept",
     "InverseGamma",
     "LogNormal",
     "Mode",
@@ -107,6 +120,7 @@ __all__ = [
     "NegativeBinomial",
     "Normal",
     "Parameters",
+    "Phases",
     "Poisson",
     "Pool",
     "Posterior",
@@ -115,10 +129,13 @@ __all__ = [
     "RareHMM",
     "ReadError",
     "Regime",
+    "Regression",
+    "Season",
     "Selection",
     "Series",
     "Stream",
     "StudentT",
+    "Trend",
     "VonMises",
     "Windows",
     "ZeroInflatedPoisson",
@@ -126,6 +143,7 @@ __all__ = [
     "check_design",
     "check_emission",
     "check_sampler",
+    "check_transition",
     "climb",
     "decode",
     "default_priors",

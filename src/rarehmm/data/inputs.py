@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rarehmm.common.arrays import Array
+from rarehmm.common.arrays import Array, IntArray
 from rarehmm.common.checks import check_whole
 from rarehmm.data.pieces import spread
 from rarehmm.data.rows import Rows
@@ -228,6 +228,16 @@ class Inputs:
         parts += [curve.design(rows.clock) for curve in self.trends]
         parts += [self.chosen.design(rows.exog)] if self.chosen else []
         return np.concatenate(parts, axis=1) if parts else np.empty((len(rows.y), 0))
+
+    def distinct(self, rows: Rows) -> tuple[Array, IntArray]:
+        """Return columns (m, p), and which of them (n,) those of each row are.
+
+        They are those of the L positions in the period where all inputs are seasons of whole steps and rows are
+        more, so that what follows from inputs has to be computed L times; otherwise ``design(rows)``.
+        """
+        only = self.seasons is not None and not self.trends and self.chosen is None
+        found = self.seasons.positions(rows.clock) if self.seasons and only else None
+        return (self.design(rows), np.arange(len(rows.y))) if found is None else found
 
     def predict(self, rows: Rows, coefficients: Array) -> Array:
         """Return ``design(rows) @ coefficients`` without the columns of long seasons.

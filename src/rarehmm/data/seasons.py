@@ -182,6 +182,20 @@ class Seasons:
             out[columns] = wave.columns(self.grid.time(clock)).T @ slopes
         return out
 
+    def positions(self, clock: Array) -> tuple[Array, IntArray] | None:
+        """Return the columns (L, p) over one period, and the position (n,) in it of each row at a clock (n,).
+
+        None if rows are not more than positions, if they are off the grid, or if there is no period of whole steps that
+        all seasons divide.
+        """
+        k, n = self.grid.locate(clock), len(clock)
+        tables, others = plan(self, k is not None)
+        if k is None or others or len(tables) != 1 or len(tables[0]) >= n:
+            return None
+        values = np.empty(tables[0].values.shape)
+        values[:, tables[0].columns] = tables[0].values
+        return values, (k + np.arange(n) if isinstance(k, int) else k) % len(values)
+
 
 @lru_cache(maxsize=16)
 def plan(seasons: Seasons, on_grid: bool) -> Plan:

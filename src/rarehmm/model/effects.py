@@ -79,12 +79,14 @@ class RowTerms(NamedTuple):
 class Steps(NamedTuple):
     """Transitions with inputs in a stretch of n rows.
 
-    ``z`` (n, q) are the inputs, and ``matrices`` (n, K, K) those of the steps into rows; none where kernels find these
-    from the inputs.  ``begins`` (b,) are the rows in which sequences begin, ``initial`` (b, K, K) their matrices, and
-    ``starts`` (b, M) the distributions of their nodes.
+    ``z`` (m, q) are inputs, and ``which`` (n,) of them those of each row: m is less than n where they are seasons.
+    ``matrices`` (m, K, K) are those of the steps into rows; none where kernels find these from the inputs.  ``begins``
+    (b,) are the rows in which sequences begin, ``initial`` (b, K, K) their matrices, and ``starts`` (b, M) the
+    distributions of their nodes.
     """
 
     z: Array
+    which: IntArray
     matrices: Array
     begins: IntArray
     initial: Array
@@ -243,8 +245,8 @@ class Effects:
                 pasts = self._pasts(lags, n)
         scales = self._scales(parameters, rows, after, first, lags, kept)
         steps = self._steps(parameters, rows, begin, unfolding, weighted or not self.regresses)
-        weights = self._weights(steps, unfolding)
-        slopes = steps.z if self.slopes is not None and len(steps.matrices) == 0 else steps.z[:, :0]
+        weights = self._weights(steps, n, unfolding)
+        slopes = steps.z if len(steps.matrices) == 0 else np.zeros((n, 0))
         most = max(part.shape[1] for part in offsets)
         parts = [
             offsets if most > 0 else [],
@@ -362,25 +364,29 @@ class Effects:
     def _steps(
         self, parameters: Parameters, rows: Rows, begin: IntArray, unfolding: Unfolding, all_matrices: bool
     ) -> Steps:
-        """Transitions with inputs; matrices of all steps, or only of those in which sequences begin."""
+        """Transitions with inputs; the matrices of all steps, unless there are as many as rows and none is wanted."""
         n, K, M = len(rows.y), self.n_states, len(unfolding.paths)
         if self.slopes is None:
-            return Steps(np.zeros((n, 0)), np.zeros((0, K, K)), NO_ROWS, np.zeros((0, K, K)), np.zeros((0, M)))
-        z, slopes = self.slopes.design(rows), self.block("slopes", parameters.coefficients)
+            return Steps(np.zeros((n, 0)), NO_ROWS, np.zeros((0, K, K)), NO_ROWS, np.zeros((0, K, K)), np.zeros((0, M)))
+        z, which = self.slopes.distinct(rows)
         begins = np.flatnonzero(begin == np.arange(n))
+        all_matrices = all_matrices or len(z) < n
+        slopes = self.block("slopes", parameters.coefficients)
         matrices = self.transition.matrices(parameters.transition, slopes, z if all_matrices else z[begins])
-        initial = matrices[begins] if all_matrices else matrices
+        initial = matrices[which[begins]] if all_matrices else matrices
         starts = np.empty((len(begins), M))
         for i, matrix in enumerate(initial):
             distribution = stationary(matrix) if self.start is None else self.start
             starts[i] = unfolding.start(distribution, self.start is None)
-        return Steps(z, matrices if all_matrices else matrices[:0], begins, initial, starts)
+        return Steps(z, which, matrices if all_matrices else matrices[:0], begins, initial, starts)
 
-    def _weights(self, steps: Steps, unfolding: Unfolding) -> Array:
+    def _weights(self, steps: Steps, n: int, unfolding: Unfolding) -> Array:
         """Weights of edges (n, E) and, in the rows in which sequences begin, of first nodes."""
         if len(steps.matrices) == 0:
-            return np.zeros((len(steps.z), 0))
+            return np.zeros((n, 0))
         weights = np.ascontiguousarray(unfolding.weights(steps.matrices))
+        if len(weights) < n:
+            weights = weights[steps.which]
         weights[steps.begins] = 0.0
         weights[steps.begins, : steps.starts.shape[1]] = steps.starts
         return weights
@@ -488,16 +494,20 @@ class Effects:
         if len(steps.matrices) > 0:
             firsts = counts[steps.begins, : steps.starts.shape[1]]
             counts[steps.begins] = 0.0
+            if len(steps.z) < len(counts):
+                counts = np.column_stack([np.bincount(steps.which, column, len(steps.z)) for column in counts.T])
             more, more_slopes = self.transition.gradient(
                 steps.matrices, unfolding.transitions(steps.matrices, counts), steps.z
             )
             logits += more
             slopes += more_slopes
-        for row, matrix, first in zip(steps.begins, steps.initial, firsts, strict=True):
-            if self.start is None and first.any():
-                more = stationary_slope(matrix, unfolding.first_states(stationary(matrix), first, True))
-                logits += more
-                slopes += steps.z[row][:, None, None] * more
+        if self.start is None and firsts.any():
+            of_starts = np.zeros(steps.initial.shape)
+            for i, (matrix, first) in enumerate(zip(steps.initial, firsts, strict=True)):
+                of_starts[i] = stationary_slope(matrix, unfolding.first_states(stationary(matrix), first, True))
+            more, more_slopes = self.transition.gradient(steps.initial, of_starts, steps.z[steps.which[steps.begins]])
+            logits += more
+            slopes += more_slopes
         return logits
 
 

@@ -24,7 +24,7 @@ from rarehmm.model.effects import Effects, check_effects
 from rarehmm.model.fixed import FixedValues, check_tied, fixed_values
 from rarehmm.model.parameters import NO_COEFFICIENTS, Parameters, Priors
 from rarehmm.model.priors import Flat, Pinned, sampled_log_density
-from rarehmm.model.stationary import check_transition, has_slope, stationary
+from rarehmm.model.stationary import check_stochastic, has_slope, stationary
 from rarehmm.model.target import Target
 from rarehmm.model.unfolding import Unfolding, unfold
 from rarehmm.transitions.homogeneous import Homogeneous
@@ -351,7 +351,7 @@ class Model:
             If an array has the wrong shape, or a value lies outside its support.
         """
         P = np.array(as_numbers(transition, "transition"))
-        check_transition(P)
+        check_stochastic(P)
         if len(P) != self.n_states:
             raise ValueError(f"transition is {len(P)} x {len(P)} but the model has {self.n_states} states.")
         P = self.fixed_values.fill_transition(P / P.sum(1, keepdims=True))

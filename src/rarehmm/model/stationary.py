@@ -10,7 +10,7 @@ from rarehmm.common.arrays import Array, IntArray
 from rarehmm.engine.kernels.stationary import start_slopes, stationary_distributions
 
 
-def check_transition(transition: Array) -> None:
+def check_stochastic(transition: Array) -> None:
     """Raise if a matrix is not row-stochastic."""
     if transition.ndim != 2 or transition.shape[0] != transition.shape[1]:
         raise ValueError(f"transition has shape {transition.shape}; it must be (K, K), with one row per state.")

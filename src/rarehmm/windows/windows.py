@@ -13,7 +13,7 @@ from rarehmm.common.arrays import Array, IntArray
 from rarehmm.common.checks import check_whole
 from rarehmm.data.series import Series
 from rarehmm.exact.block_sample import Observations, rows_in
-from rarehmm.model.stationary import check_transition
+from rarehmm.model.stationary import check_stochastic
 
 
 class Windows:
@@ -89,7 +89,7 @@ def suggested_buffer(transition: Array, accuracy: float = 0.05) -> int:
     """
     if not 0 < accuracy < 1:
         raise ValueError(f"accuracy is {accuracy}; it must lie between 0 and 1.")
-    check_transition(transition)
+    check_stochastic(transition)
     moduli = np.sort(np.abs(np.linalg.eigvals(transition)))[::-1]
     rho = float(moduli[1]) if len(moduli) > 1 else 0.0
     if rho < accuracy:

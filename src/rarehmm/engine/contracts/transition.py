@@ -11,6 +11,10 @@ q inputs it reads, with rows that sum to zero.  It must have
 * ``gradient(matrices, counts, z)``: derivatives of sum_t counts_t log matrices_t in the logits (K, K) of the transition
   matrix, and in ``slopes`` (q, K, K), for expected transitions ``counts`` (n, K, K).
 
+Each matrix depends on the inputs of its own row alone, and is the transition matrix where these are 0, their mean.
+Transitions of probability 0 keep it, and no others get it.  Rows may stand for many: where inputs are seasons, ``z``
+are those of the positions in a period, and ``counts`` are sums over all rows at each.
+
 A transition without inputs needs neither of the last two.  ``is_softmax``, which may be missing, says that each row of
 the matrices is a softmax, as those of ``Regression`` are: kernels then compute matrices and derivatives themselves.
 ``check_transition`` tests a transition against this contract.
