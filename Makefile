@@ -6,7 +6,7 @@ export NUMBA_CACHE_DIR ?= $(CURDIR)/.cache/numba
 export PYTHONDONTWRITEBYTECODE :=# bytecode is written on first use: half of what is installed is never imported
 export RAREHMM_DATA ?= $(CURDIR)/../shared/data
 
-.PHONY: help demo test lint types unit cluster nojit nightly packaged reproduce bench columns calibrate few-rare finding detection comparison automatic compile model-check bench-long docs screenshots architecture clean
+.PHONY: help demo test lint types unit cluster nojit nightly packaged reproduce bench columns calibrate few-rare regimes finding detection comparison automatic compile model-check bench-long docs screenshots architecture clean
 
 help:  ## show these lines
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -72,6 +72,9 @@ calibrate: $(VENV)/ready  ## calibration of the default method, against exact re
 
 few-rare: $(VENV)/ready  ## coverage of intervals where few rare observations decide (an hour); writes benchmarks/results
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/few_rare.py
+
+regimes: $(VENV)/ready  ## gradients with season, autocorrelation, inputs and phases (a minute); writes benchmarks/results
+	$(BIN)/python benchmarks/regimes.py
 
 finding: $(VENV)/ready  ## are rare states found, without false ones (ten minutes); writes benchmarks/results
 	$(BIN)/python benchmarks/finding.py
