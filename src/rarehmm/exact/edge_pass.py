@@ -397,7 +397,7 @@ class EdgePass:
             rows, ext = slice(low, high), len(terms.y) - (high - low)
             logp -= top[rows, None]
             kinds = np.empty((high - low, len(chain.state)))
-            out = np.zeros((len(terms.y), terms.at.moved))
+            out = np.zeros((len(terms.y), terms.at.differentiated))
             edges, first = np.zeros(len(chain.source)), np.zeros(M)
             weights = np.zeros((high - low, len(chain.source)))
             changing = terms.at.weights > 0
@@ -467,7 +467,7 @@ class EdgeSweep:
         chain = model.unfolding.chain
         terms = effects.rows(self.parameters, rows, begin, model.unfolding)
         flat, sums = edge_sums(self.point, chain)
-        out = np.zeros((len(terms.y) if self.task.back else 0, terms.at.moved))
+        out = np.zeros((len(terms.y) if self.task.back else 0, terms.at.differentiated))
         fresh = np.flatnonzero(layout.first == layout.begin) if effects.slopes else NO_ROWS  # they begin a sequence
         row = np.searchsorted(terms.steps.begins, ext + layout.first[fresh])  # of each of them among these sequences
         starts = np.ones((len(layout.first), len(chain.first_kind)))

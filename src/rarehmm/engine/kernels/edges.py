@@ -100,7 +100,7 @@ class Columns(NamedTuple):
     labels: int
 
     @property
-    def moved(self) -> int:
+    def differentiated(self) -> int:
         """Number of the columns whose derivatives are wanted: all before the inputs of transitions, and weights."""
         return self.weight + self.weights if self.weights > 0 else self.slope
 
