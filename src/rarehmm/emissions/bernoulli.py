@@ -37,6 +37,10 @@ class Bernoulli(NamedTuple):
     def linear_predictor(self) -> tuple[str, ...]:
         return ("log_odds",)
 
+    def precision(self, y: Array, phi: Array) -> Array:
+        """Information about the linear predictor in each observation."""
+        return np.asarray(expit(phi[0]) * expit(-phi[0]))
+
     @property
     def domain(self) -> Domain:
         return below(2)

@@ -37,6 +37,10 @@ class Exponential(NamedTuple):
     def linear_predictor(self) -> tuple[str, ...]:
         return ("mean",)
 
+    def precision(self, y: Array, phi: Array) -> Array:
+        """Information about the linear predictor in each observation."""
+        return np.ones(len(y))
+
     @property
     def domain(self) -> Domain:
         return POSITIVE

@@ -47,6 +47,11 @@ class FreeNegativeBinomial(NamedTuple):
     def linear_predictor(self) -> tuple[str, ...]:
         return ("mean",)
 
+    def precision(self, y: Array, phi: Array) -> Array:
+        """Information about the linear predictor in each observation."""
+        mean, r = phi
+        return np.asarray(r * mean / (r + mean))
+
     @property
     def domain(self) -> Domain:
         return COUNTS

@@ -53,6 +53,11 @@ class FreeStudentT(NamedTuple):
     def log_scale(self) -> tuple[tuple[str, float], ...]:
         return (("scale2", 2.0),)
 
+    def precision(self, y: Array, phi: Array) -> Array:
+        """Expected precision of the normal distribution, of unknown scale, that an observation comes from."""
+        mean, s2, nu = phi
+        return np.asarray((nu + 1) / (nu * s2 + (y - mean) ** 2))
+
     @property
     def domain(self) -> Domain:
         return REALS

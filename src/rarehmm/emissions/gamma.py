@@ -45,6 +45,10 @@ class GammaEmission(NamedTuple):
     def linear_predictor(self) -> tuple[str, ...]:
         return ("mean",)
 
+    def precision(self, y: Array, phi: Array) -> Array:
+        """Information about the linear predictor in each observation."""
+        return np.asarray(phi[1])
+
     @property
     def domain(self) -> Domain:
         return POSITIVE

@@ -42,6 +42,10 @@ class Gaussian(NamedTuple):
     def log_scale(self) -> tuple[tuple[str, float], ...]:
         return (("variance", 2.0),)
 
+    def precision(self, y: Array, phi: Array) -> Array:
+        """Information about the linear predictor in each observation."""
+        return np.asarray(1 / phi[1])
+
     @property
     def domain(self) -> Domain:
         return REALS

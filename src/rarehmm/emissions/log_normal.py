@@ -46,6 +46,10 @@ class LogNormal(NamedTuple):
     def log_scale(self) -> tuple[tuple[str, float], ...]:
         return (("variance_log", 2.0),)
 
+    def precision(self, y: Array, phi: Array) -> Array:
+        """Information about the linear predictor in each observation."""
+        return np.asarray(1 / phi[1])
+
     @property
     def domain(self) -> Domain:
         return POSITIVE

@@ -41,6 +41,10 @@ class NegativeBinomial(NamedTuple):
     def linear_predictor(self) -> tuple[str, ...]:
         return ("mean",)
 
+    def precision(self, y: Array, phi: Array) -> Array:
+        """Information about the linear predictor in each observation."""
+        return np.asarray(self.r * phi[0] / (self.r + phi[0]))
+
     @property
     def domain(self) -> Domain:
         return COUNTS

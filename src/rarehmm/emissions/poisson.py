@@ -37,6 +37,10 @@ class Poisson(NamedTuple):
     def linear_predictor(self) -> tuple[str, ...]:
         return ("rate",)
 
+    def precision(self, y: Array, phi: Array) -> Array:
+        """Information about the linear predictor in each observation."""
+        return np.asarray(phi[0])
+
     @property
     def domain(self) -> Domain:
         return COUNTS

@@ -49,6 +49,10 @@ class StudentT(NamedTuple):
     def log_scale(self) -> tuple[tuple[str, float], ...]:
         return (("scale2", 2.0),)
 
+    def precision(self, y: Array, phi: Array) -> Array:
+        """Expected precision of the normal distribution, of unknown scale, that an observation comes from."""
+        return np.asarray((self.nu + 1) / (self.nu * phi[1] + (y - phi[0]) ** 2))
+
     @property
     def domain(self) -> Domain:
         return REALS

@@ -39,6 +39,7 @@ from rarehmm.exact.densities import (
     sequence_starts,
 )
 from rarehmm.exact.statistics import n_statistics
+from rarehmm.model.information import Information
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import NO_COEFFICIENTS, Parameters
 from rarehmm.model.stationary import stationary
@@ -68,6 +69,8 @@ class Expectations(NamedTuple):
         Expected number of sequences (K,) that start in each state.
     coefficients
         Derivatives (c,) of the log likelihood in the coefficients of inputs and lags.
+    information
+        Complete-data information, if it was requested.
     """
 
     log_likelihood: float
@@ -77,6 +80,7 @@ class Expectations(NamedTuple):
     pairs: Array
     first: Array
     coefficients: Array = NO_COEFFICIENTS
+    information: Information | None = None
 
 
 def messages_differ(u: Array, v: Array, tolerance: float) -> BoolArray:

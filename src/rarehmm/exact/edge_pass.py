@@ -44,6 +44,7 @@ from rarehmm.exact.block_sample import Observations, objective_of, rows_in
 from rarehmm.exact.densities import add_constants, constant_total, row_ranges, sequence_starts
 from rarehmm.model.autoregression import AroundLevel
 from rarehmm.model.effects import NO_ROWS, EffectGradient, RowTerms, start_scale_gradient
+from rarehmm.model.information import Information, information, total_information
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
 from rarehmm.model.stationary import stationary
@@ -90,8 +91,9 @@ def _differ(u: Array, v: Array) -> BoolArray:
 
 def negative(one: Any) -> Any:
     """Minus the results of a run over blocks, but for the probability that may be lost."""
-    value, doubt, sums, gradient = one
-    return -value, doubt, -sums, None if gradient is None else EffectGradient(*(-part for part in gradient))
+    value, doubt, sums, gradient, about = one
+    minus = None if gradient is None else EffectGradient(*(-part for part in gradient))
+    return -value, doubt, -sums, minus, None if about is None else Information(*(-part for part in about))
 
 
 class _Workspace(threading.local):
@@ -126,6 +128,7 @@ class EdgePass:
         back: bool = False,
         probabilities: Array | None = None,
         predictive: Array | None = None,
+        with_information: bool = False,
     ) -> None:
         model.check(rows_in(series))
         check_threads(threads)
@@ -140,7 +143,7 @@ class EdgePass:
         allowed = model.fixed_values.allowed
         careful = len(chain.first_kind) > K or not allowed.all() or self.may_be_tiny()
         steps_matter = (len(self.probabilities) > 0 and not back) or len(self.predictive) > 0
-        self.task = EdgeTask(0, 1 if steps_matter or careful else EVERY, back, False, careful)
+        self.task = EdgeTask(0, 1 if steps_matter or careful else EVERY, back, with_information, careful)
         width = 2 * len(chain.state) + len(chain.first_kind) + effects.width + 3
         self.largest = WORKSPACE_BYTES // (width * 8 * LANES)  # observations per block, unless halos are longer
         transition = parameters.transition
@@ -162,21 +165,25 @@ class EdgePass:
             found = self.corrected(found)
         if found is None:
             found = self.repaired()
-        values, doubts, sums, gradients = zip(*found, strict=True)
+        values, doubts, sums, gradients, about = zip(*found, strict=True)
         log_likelihood = float(np.sum(values))
         if not np.isfinite(log_likelihood) or max(doubts) > NEGLIGIBLE:
             return self.in_log_space()
         if len(self.predictive) > 0:
             add_constants(self.model, self.series, self.predictive)
-        return self.expectations(log_likelihood, np.sum(sums, axis=0), list(gradients))
+        return self.expectations(log_likelihood, np.sum(sums, axis=0), list(gradients), list(about))
 
-    def expectations(self, log_likelihood: float, sums: Array, gradients: list[Any]) -> Expectations:
+    def expectations(self, log_likelihood: float, sums: Array, gradients: list[Any], about: list[Any]) -> Expectations:
         """Expectations from sums over all rows, and from the derivatives that lead back through columns."""
         model, parameters, effects = self.model, self.parameters, self.model.every_effect
         K, unfolding, transition = model.n_states, model.unfolding, parameters.transition
         chain = unfolding.chain
         scores, levels, memories, edges, nodes, logits, more_slopes = split_edge_sums(sums, self.point, chain)
         slopes, first, pairs = np.zeros(effects.size), np.zeros(K), np.zeros((K, K))
+        all_about = total_information(about) if self.task.kinds else None
+        if all_about is not None:
+            steps = np.bincount(unfolding.entry[unfolding.advance, 0], edges[unfolding.advance], K)
+            all_about = all_about._replace(advances=steps)
         if self.back:
             scores = scores + sum(part.scores for part in gradients)
             slopes += sum(part.coefficients for part in gradients)
@@ -199,7 +206,7 @@ class EdgePass:
                 scores, pairs, first = scores + more_scores, pairs + more, first + begun
                 effects.block("lags", slopes)[:, 0, 0] += lag
         value = log_likelihood + constant_total(model, self.series)
-        return Expectations(value, scores, np.zeros(K), np.zeros((K, 0)), pairs, first, slopes)
+        return Expectations(value, scores, np.zeros(K), np.zeros((K, 0)), pairs, first, slopes, all_about)
 
     # ------------------------------------------------------------ blocks and halos
     def plans(self) -> Iterator[None]:
@@ -391,7 +398,7 @@ class EdgePass:
             logp -= top[rows, None]
             log_forward_edges(logp, log_weight, log_start, fresh, chain, before, filtered[rows], predictive[rows])
         flat, _ = edge_sums(self.point, chain)
-        message, gradients = np.zeros(M), []
+        message, gradients, about = np.zeros(M), [], []
         for low, high in reversed(row_ranges(self.series)) if self.back else ():
             terms, logp, log_weight, _, fresh = self.log_terms(low, high)
             rows, ext = slice(low, high), len(terms.y) - (high - low)
@@ -415,6 +422,8 @@ class EdgePass:
             sums.edges[:, 0] += edges
             sums.first[:, 0] += first
             flat += mine
+            if self.task.kinds:
+                about.append(information_of(model, self.parameters, terms, kinds, out, ext))
             gradients.append(
                 effects.gradient(self.parameters, terms, out, np.zeros(terms.steps.starts.shape), model.unfolding)
             )
@@ -425,7 +434,7 @@ class EdgePass:
         if len(self.predictive) > 0:
             self.predictive[:] = predictive + top
             add_constants(model, self.series, self.predictive)
-        return self.expectations(float((predictive + top).sum()), flat.sum(-1), gradients)
+        return self.expectations(float((predictive + top).sum()), flat.sum(-1), gradients, about)
 
     def log_terms(self, low: int, high: int) -> tuple[RowTerms, Array, Array, Array, Any]:
         """Columns of the rows [low, high) and those before them, and their log densities, weights and starts."""
@@ -461,13 +470,14 @@ class EdgeSweep:
     def __call__(
         self, rows: Rows, begin: IntArray, ext: int, layout: Layout, messages: Array, probabilities: Array,
         predictive: Array,
-    ) -> tuple[float, float, Array, Any, Array]:  # fmt: skip
-        """Log likelihood, probability that may be lost, sums, derivatives, and the messages at the ends of blocks."""
+    ) -> tuple[float, float, Array, Any, Any, Array]:  # fmt: skip
+        """Log likelihood, probability that may be lost, sums, derivatives, information, messages at ends of blocks."""
         model, effects = self.model, self.model.every_effect
         chain = model.unfolding.chain
-        terms = effects.rows(self.parameters, rows, begin, model.unfolding)
+        terms = effects.rows(self.parameters, rows, begin, model.unfolding, self.task.kinds)
         flat, sums = edge_sums(self.point, chain)
         out = np.zeros((len(terms.y) if self.task.back else 0, terms.at.differentiated))
+        kinds = np.zeros((len(terms.y) - ext if self.task.kinds else 0, len(chain.state)))
         fresh = np.flatnonzero(layout.first == layout.begin) if effects.slopes else NO_ROWS  # they begin a sequence
         row = np.searchsorted(terms.steps.begins, ext + layout.first[fresh])  # of each of them among these sequences
         starts = np.ones((len(layout.first), len(chain.first_kind)))
@@ -476,14 +486,28 @@ class EdgeSweep:
             value, doubt = sweep_edges(
                 model.family, self.point, chain, terms.at, self.task, terms.y[ext:], terms.x[ext:], layout,
                 Seams(*messages), starts, workspace(self.longest, self.point, terms.x.shape[1], model), sums, out[ext:],
-                np.zeros((0, len(chain.state))), probabilities, predictive,
+                kinds, probabilities, predictive,
             )  # fmt: skip
         if not self.task.back:
-            return value, doubt, flat.sum(-1), None, messages
+            return value, doubt, flat.sum(-1), None, None, messages
+        about = information_of(model, self.parameters, terms, kinds, out, ext) if self.task.kinds else None
         firsts = np.zeros(terms.steps.starts.shape)
         firsts[row] = starts[fresh]
         gradients = effects.gradient(self.parameters, terms, out, firsts, model.unfolding)
-        return value, doubt, flat.sum(-1), gradients, messages
+        return value, doubt, flat.sum(-1), gradients, about, messages
+
+
+def information_of(
+    model: Model, parameters: Parameters, terms: RowTerms, kinds: Array, out: Array, ext: int
+) -> Information:
+    """Information from rows, of which the first ``ext`` are there for the lags of others.
+
+    ``kinds`` are the responsibilities of the others, ``out`` the derivatives in the columns of all.
+    """
+    counts = out[:, terms.at.weight : terms.at.weight + terms.at.weights].copy()
+    counts[terms.steps.begins] = 0.0  # of first nodes
+    every = np.concatenate([np.zeros((ext, kinds.shape[1])), kinds])
+    return information(model.every_effect, parameters, terms, every, counts, model.unfolding)
 
 
 def decode_edges(model: Model, parameters: Parameters, series: Series) -> tuple[IntArray, float]:

@@ -4,6 +4,7 @@ The mode is that of the density of theta (logarithms of positive parameters, log
 included: ``P = (xi + alpha) / sum``, ``s2 = (b + SSE / 2) / (a + n / 2)``, and so on (see ``model.priors``).
 """
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,16 +13,23 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from rarehmm.common.arrays import Array
+from rarehmm.common.arrays import Array, IntArray
 from rarehmm.engine.contracts.family import has
 from rarehmm.exact.block_pass import Expectations
 from rarehmm.exact.block_sample import Observations, objective_of, rows_in
 from rarehmm.exact.passes import expectations, log_posterior
+from rarehmm.exact.scoring import has_scoring, scoring_step
 from rarehmm.model.coordinates import SMALLEST, AdditiveLogRatio
 from rarehmm.model.learnable import check_learnable
 from rarehmm.model.model import Model
+from rarehmm.model.named_priors import scaled_summaries
 from rarehmm.model.parameters import Parameters
+from rarehmm.model.priors import Normal
+from rarehmm.model.scaled_priors import location
 from rarehmm.model.stationary import stationary, stationary_slope
+from rarehmm.transitions.homogeneous import Homogeneous
+
+HALVINGS = 30  # of an EM step that lowers the log posterior, before there is none
 
 
 class Climb(NamedTuple):
@@ -45,9 +53,16 @@ class Climb(NamedTuple):
     converged: bool
 
 
-def has_m_step(model: Model) -> bool:
-    """Whether the family has a closed-form M-step; if not, modes are found by gradients."""
-    return has(model.family, "maximise")
+def has_statistics(model: Model, series: Observations) -> bool:
+    """Whether sums of statistics are enough for an M-step: no rows differ, and the family has one in closed form."""
+    plain = model.is_plain and rows_in(series).states is None
+    return plain and has(model.family, "maximise")
+
+
+def has_em(model: Model, series: Observations) -> bool:
+    """Whether a model has EM steps for a series; if not, modes are found by gradients."""
+    plain = model.is_plain and rows_in(series).states is None
+    return has_statistics(model, series) or (not plain and has_scoring(model))
 
 
 def m_step(model: Model, parameters: Parameters, found: Expectations) -> Parameters:
@@ -59,7 +74,7 @@ def m_step(model: Model, parameters: Parameters, found: Expectations) -> Paramet
     return Parameters(model.fixed_values.fill_phi(phi), transition, distribution)
 
 
-def best_transition(model: Model, old: Array, pairs: Array, first: Array) -> Array:
+def best_transition(model: Model, old: Array, pairs: Array, first: Array, advances: Array | None = None) -> Array:
     r"""Transition matrix that maximises the expected log posterior of transitions and first states.
 
     .. math:: \sum_{jk} (\xi_{jk} + \alpha) \log P_{jk} + \sum_k \gamma_1(k) \log \pi_k(P)
@@ -67,9 +82,18 @@ def best_transition(model: Model, old: Array, pairs: Array, first: Array) -> Arr
     With a given start distribution this is a ratio of counts.  With a stationary start, the gradient in the logits of
     row j, ``counts - P n_j + S(P)``, vanishes where ``P = (counts + S(P)) / n_j``, which is iterated; if that fails,
     L-BFGS takes over.  Fixed transitions are left alone.
+
+    ``advances`` (K,) are steps from one phase of a state to its next, which ``pairs`` count for all other states, in
+    proportion to their probabilities: the probability to leave depends on their number, where to go does not.
     """
     allowed = model.fixed_values.allowed
     counts = pairs + np.where(allowed, model.priors.transition.concentration, 0.0)
+    if advances is not None:
+        leaving = ~np.eye(len(old), dtype=bool)
+        others = np.where(leaving, old, 0.0)
+        real = counts - advances[:, None] * others / np.maximum(others.sum(1, keepdims=True), SMALLEST)
+        total = np.where(leaving, real, 0.0).sum(1, keepdims=True)
+        counts = np.where(leaving & (total > 0), real * (1 + advances[:, None] / np.maximum(total, SMALLEST)), counts)
     sums = counts.sum(1, keepdims=True)
     ratio = model.fixed_values.fill_transition(normalised_rows(np.where(sums > 0, counts, old)))
     if model.start is not None or model.n_states == 1:
@@ -130,7 +154,7 @@ def climb(
     Parameters
     ----------
     model
-        The model; its family must have an M-step.
+        The model; its family must have an M-step, or one column if rows differ.
     series
         The observations.
     start
@@ -154,7 +178,7 @@ def climb(
     Raises
     ------
     TypeError
-        If the family has no M-step.
+        If there are no EM steps, or ``free_start`` is asked of a model whose rows differ.
     ValueError
         If ``steps`` is less than 1, or the model cannot be learnt from the series.
 
@@ -167,12 +191,17 @@ def climb(
     >>> climb(model, series, start).converged
     True
     """
-    if not has_m_step(model):
-        raise TypeError(f"{model.name} has no M-step (no 'maximise' method); use find_mode, which climbs by gradients.")
     if steps < 1:
         raise ValueError(f"steps is {steps}; it must be at least 1.")
     check_learnable(model.family, model.n_states, rows_in(series))
-    return em_steps(model, series, start, steps, tolerance, free_start, threads, on_progress)
+    if has_statistics(model, series):
+        return em_steps(model, series, start, steps, tolerance, free_start, threads, on_progress)
+    if not has_em(model, series):
+        why = "has no M-step (no 'maximise' method)" if model.is_plain else "has several columns whose rows differ"
+        raise TypeError(f"{model.name} {why}; use find_mode, which climbs by gradients.")
+    if free_start:
+        raise TypeError("free_start needs a model without inputs, lags, phases and known states; give it a start.")
+    return scoring_steps(model, series, start, steps, tolerance, threads, on_progress)
 
 
 def em_steps(
@@ -219,24 +248,128 @@ def em_steps(
     return Climb(best, trace[-1], np.array(trace), False)
 
 
+def scoring_steps(
+    model: Model,
+    series: Observations,
+    start: Parameters,
+    steps: int,
+    tolerance: float,
+    threads: int | None = None,
+    on_progress: Callable[[int, float], None] | None = None,
+) -> Climb:
+    """Run EM as ``climb`` does where rows differ: Newton steps on the expected complete-data log posterior.
+
+    A step that lowers the log posterior is halved until it does not.
+    """
+    model = replace(model, coordinates=AdditiveLogRatio())
+    theta = model.pack(with_positive_transitions(start))
+    found, trace = with_information(model, theta, series, threads), []
+    for step in range(steps):
+        trace.append(found.log_likelihood + model.log_prior(theta))
+        if on_progress is not None:
+            on_progress(step, trace[-1])
+        gain = trace[-1] - trace[-2] if step > 0 else np.inf
+        if gain < tolerance or step == steps - 1:
+            return Climb(model.unpack(theta), trace[-1], np.array(trace), gain < tolerance)
+        better = improved(model, theta, series, found, trace[-1], threads)
+        if better is None:
+            break
+        theta, found = better
+    return Climb(model.unpack(theta), trace[-1], np.array(trace), True)
+
+
+def with_information(model: Model, theta: Array, series: Observations, threads: int | None) -> Expectations:
+    """Expectations and complete-data information at theta (d,)."""
+    return expectations(model, model.unpack(theta), series, with_information=True, threads=threads)
+
+
+def improved(
+    model: Model, theta: Array, series: Observations, found: Expectations, value: float, threads: int | None
+) -> tuple[Array, Expectations] | None:
+    """The point of one EM step and its expectations, or None if no part of the step raises the log posterior."""
+    step, low, high = em_direction(model, theta, found), *model.bounds
+    for _ in range(HALVINGS):
+        further = theta + step
+        if ((further >= low) & (further <= high)).all():
+            try:
+                at = with_information(model, further, series, threads)
+            except ValueError:  # lags at the edge of what is stationary
+                at = None
+            if at is not None and at.log_likelihood + model.log_prior(further) >= value:
+                return further, at
+        step = step / 2
+    return None
+
+
+def em_direction(model: Model, theta: Array, found: Expectations) -> Array:
+    """Step (d,) of EM at theta (d,): that of emissions and slopes, and to the best transitions without inputs."""
+    slope = model.gradient_from_expectations(theta, found.scores, found.pairs, found.first, found.coefficients)
+    assert found.information is not None
+    step = scoring_step(model, theta, slope + model.log_prior_gradient(theta), found.information)
+    if model.every_effect.slopes is not None or model.n_states == 1:
+        return step
+    here = model.unpack(theta)
+    best = best_transition(
+        without_effects(model), here.transition, found.pairs, found.first, found.information.advances
+    )
+    to_best = model.pack_all(here.phi, best, here.coefficients) - theta
+    return np.where(np.isin(model.free, transition_places(model)), to_best, step)
+
+
+def without_effects(model: Model) -> Model:
+    """A plain model with the same states, transition matrix and priors."""
+    return replace(
+        model, inputs=None, switching=None, scale=None, autoregression=None, transitions=Homogeneous(), tied=()
+    )
+
+
+def transition_places(model: Model) -> IntArray:
+    """Places of the coordinates of the transition matrix in the vector of all parameters."""
+    return np.arange(model.fixed_values.phi.size, len(model.vector) - model.coefficients.size)
+
+
 def gradient_steps(
     model: Model, series: Observations, start: Parameters, steps: int, threads: int | None = None
 ) -> Climb:
-    """Climb to a mode by L-BFGS, for a family without an M-step.
+    """Climb to a mode by L-BFGS, where there are no EM steps.
 
     More than ``steps`` iterations are allowed, since the first ones only learn the step length.
     """
     model = replace(model, coordinates=AdditiveLogRatio())
+    unit = np.ones(model.size) if model.is_plain else units(model, series)
     trace: list[float] = []
 
-    def down(theta: Array) -> tuple[float, Array]:
-        value, slope = log_posterior(model, theta, series, threads=threads)
+    def down(x: Array) -> tuple[float, Array]:
+        value, slope = log_posterior(model, x * unit, series, threads=threads)
         trace.append(value)
-        return -value, -slope
+        return -value, -slope * unit
 
-    found = descend(down, model.pack(with_positive_transitions(start)), 10 + 3 * steps)
-    best = model.unpack(found.x) if np.isfinite(found.fun) else start
+    found = descend(down, model.pack(with_positive_transitions(start)) / unit, 10 + 3 * steps)
+    best = model.unpack(found.x * unit) if np.isfinite(found.fun) else start
     return Climb(best, -float(found.fun), np.maximum.accumulate(trace), bool(found.success))
+
+
+def units(model: Model, series: Observations) -> Array:
+    """Unit (d,) of each component of theta.
+
+    It is the noise of the data for location parameters and what inputs add to them, the standard deviation of the default
+    prior for other real parameters, and 1 for logarithms and the like.
+    """
+    summaries, K = scaled_summaries(model.family, rows_in(series)), model.n_states
+    each = []
+    for p, log in zip(model.family.parameters, model.as_logs, strict=True):
+        unit = 1.0
+        if p.prior is location and isinstance(p.column, int):
+            unit = summaries[p.column].roughness ** 0.5
+        elif not log and isinstance(prior := p.default(summaries), Normal):
+            unit = prior.variance**0.5
+        each.append(unit)
+    effects, rest = model.every_effect, np.ones(model.coefficients.size)
+    moved = [each[int(np.flatnonzero(effects.moves.column == d)[0])] for d in effects.moves.predicted]
+    for name in ("location", "switching"):
+        count = math.prod(effects.shapes[name][2:])
+        rest[model.coefficients.slices[name]] = np.tile(np.repeat(moved, count), effects.shapes[name][0])
+    return np.concatenate([np.repeat(each, K), np.ones(model.coordinates.size(K)), rest])[model.free]
 
 
 def descend(

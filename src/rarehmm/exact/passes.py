@@ -22,7 +22,11 @@ from rarehmm.model.parameters import Parameters
 
 
 def needs_edges(model: Model, series: Observations) -> bool:
-    """Whether the rows of a series differ under a model: it has inputs, lags or phases, or some states are known."""
+    """Whether the rows of a series differ under a model: it has inputs, lags or phases, or some states are known.
+
+    Raise if the family cannot have produced the series.
+    """
+    model.check(rows_in(series))
     return model.effects is not None or rows_in(series).states is not None
 
 
@@ -79,10 +83,11 @@ def expectations(
     series: Observations,
     *,
     with_statistics: bool = False,
+    with_information: bool = False,
     threads: int | None = None,
     sequential: bool = False,
 ) -> Expectations:
-    """Log likelihood and expected scores, transitions and (on request) statistics, in one pass.
+    """Log likelihood and expected scores, transitions and (on request) statistics or information, in one pass.
 
     Parameters
     ----------
@@ -94,6 +99,8 @@ def expectations(
         The observations.
     with_statistics
         Whether to compute ``counts`` and ``statistics`` as well.
+    with_information
+        Whether to compute the complete-data information as well; only for families of one column.
     threads
         Number of threads; None (default): all available ones.
     sequential
@@ -109,13 +116,15 @@ def expectations(
     TypeError, ValueError
         If the arguments do not fit each other.
     """
-    if needs_edges(model, series):
+    if needs_edges(model, series) or with_information:
         if with_statistics:
             raise TypeError(
                 "with_statistics needs a model without inputs, lags or phases, and a series without known states; "
                 "other models have no sums of statistics that are enough for an M-step."
             )
-        return EdgePass(model, parameters, series, threads, sequential, back=True).run()
+        return EdgePass(
+            model, parameters, series, threads, sequential, back=True, with_information=with_information
+        ).run()
     return Pass(model, parameters, series, threads, sequential, back=True, with_statistics=with_statistics).run()
 
 

@@ -171,6 +171,14 @@ class Coefficients:
         out[self.slices["slopes"]] = -(centred[:, *self.compared] / priors.slopes**2).ravel()
         return out
 
+    def prior_precisions(self, x: Array, priors: EffectPriors) -> Array:
+        """Curvature (size,) of minus the log prior in each coordinate, for slopes as if they were independent."""
+        out = 1 / self._deviations(priors) ** 2
+        if self.is_partial:
+            out[self.slices["lags"]] = 2 / np.cosh(x[self.slices["lags"]]) ** 2
+        out[self.slices["slopes"]] = 1 / priors.slopes**2
+        return np.asarray(out)
+
     def _centred_slopes(self, x: Array) -> Array:
         """Slopes (..., q, K, K) from coordinates."""
         return self.effects.block("slopes", self.unpack(x))

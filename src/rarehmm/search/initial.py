@@ -28,7 +28,7 @@ from rarehmm.data.series import Series, in_memory
 from rarehmm.engine.contracts.family import domains, observed_rows
 from rarehmm.exact.block_sample import Observations
 from rarehmm.exact.blocks import Chunk, even_chunks, map_chunks
-from rarehmm.exact.em import Climb, em_steps, gradient_steps, has_m_step
+from rarehmm.exact.em import Climb, em_steps, gradient_steps, has_em, has_statistics, scoring_steps
 from rarehmm.exact.passes import decode, expectations, log_likelihood, predictive_log_density
 from rarehmm.model.coordinates import AdditiveLogRatio
 from rarehmm.model.model import Model
@@ -95,12 +95,14 @@ def nearly_best(model: Model, climbs: list[Climb], sample: Series, T: int, threa
 def climb_briefly(
     model: Model, series: Observations, start: Parameters, steps: int, threads: int | None, free_start: bool = False
 ) -> Climb:
-    """Take a few EM steps, or gradient steps without an M-step.
+    """Take a few EM steps, or gradient steps where there are none.
 
     No warning is issued when a state collapses: the low log posterior already rules such a candidate out.
     """
-    if not has_m_step(model):
+    if not has_em(model, series):
         return gradient_steps(model, series, start, steps, threads)
+    if not has_statistics(model, series):
+        return scoring_steps(model, series, start, steps, 1e-3, threads)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return em_steps(model, series, start, steps, 1e-3, free_start, threads)

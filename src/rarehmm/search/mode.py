@@ -15,13 +15,10 @@ import scipy
 from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.common.progress import OnProgress, silent
 from rarehmm.exact.block_sample import Observations, rows_in
-from rarehmm.exact.em import Climb, climb, descend, has_m_step, normalised_rows, with_positive_transitions
+from rarehmm.exact.em import Climb, climb, descend, has_em, normalised_rows, units, with_positive_transitions
 from rarehmm.exact.passes import log_posterior
 from rarehmm.model.model import Model
-from rarehmm.model.named_priors import scaled_summaries
 from rarehmm.model.parameters import Parameters
-from rarehmm.model.priors import Normal
-from rarehmm.model.scaled_priors import location
 from rarehmm.search.initial import climb_briefly, find_states
 
 CLOSE = 1e-3  # a point counts as the mode if no component of its whitened gradient exceeds this
@@ -111,7 +108,7 @@ def find_mode(
         on_progress("finding states", 0, 0)
         found = [c.parameters for c in find_states(model, rows_in(series), threads=threads)]
         start, others = compare_starts(model, series, found, threads)
-    if has_m_step(model):
+    if has_em(model, series):
         report = partial(report_em_step, on_progress, steps)
         start = climb(model, series, start, steps=steps, tolerance=1e-2, threads=threads, on_progress=report).parameters
     model = model.with_reference(start.transition)
@@ -286,20 +283,22 @@ def newton(
 
 
 def polish(model: Model, series: Observations, theta: Array, threads: int | None) -> tuple[Array, float]:
-    """Climb by L-BFGS if the family has no M-step; return the point and its log posterior."""
+    """Climb by L-BFGS if there are no EM steps; return the point and its log posterior."""
+
+    unit = np.ones(model.size) if model.is_plain else units(model, series)
 
     def down(x: Array) -> tuple[float, Array]:
-        value, slope = log_posterior(model, x, series, threads=threads)
-        return -value, -slope
+        value, slope = log_posterior(model, x * unit, series, threads=threads)
+        return -value, -slope * unit
 
     try:
-        value = down(theta)[0]
+        value = down(theta / unit)[0]
     except ValueError:  # out of bounds
         value = np.inf
-    if has_m_step(model):
+    if has_em(model, series):
         return theta, -value
     trace = [value]
-    found = descend(down, theta, 300, trace.append)
+    found = descend(down, theta / unit, 300, trace.append)
     if (np.diff(trace) > 1e-9 * abs(value)).any():
         warnings.warn(
             f"the log posterior fell by {np.diff(trace).max():.3g} in step {int(np.argmax(np.diff(trace)))} of L-BFGS: "
@@ -307,7 +306,7 @@ def polish(model: Model, series: Observations, theta: Array, threads: int | None
             RuntimeWarning,
             stacklevel=3,
         )
-    return (found.x, -float(found.fun)) if found.fun <= value else (theta, -value)
+    return (found.x * unit, -float(found.fun)) if found.fun <= value else (theta, -value)
 
 
 def negative_hessian(model: Model, series: Observations, theta: Array, threads: int | None = None) -> Array:
@@ -334,21 +333,8 @@ def negative_hessian(model: Model, series: Observations, theta: Array, threads: 
 
 
 def difference_steps(model: Model, series: Observations) -> Array:
-    """Initial steps (d,) for central differences, in the units of each parameter.
-
-    They are 1e-4 times the noise of the data for location parameters, the default prior's standard deviation for other
-    real parameters, and 1 for logarithms.
-    """
-    summaries, sizes = scaled_summaries(model.family, rows_in(series)), []
-    for p, log in zip(model.family.parameters, model.as_logs, strict=True):
-        unit = 1.0
-        if p.prior is location and isinstance(p.column, int):
-            unit = summaries[p.column].roughness ** 0.5
-        elif not log and isinstance(prior := p.default(summaries), Normal):
-            unit = prior.variance**0.5
-        sizes += [1e-4 * unit] * model.n_states
-    rest = model.coordinates.size(model.n_states)
-    return np.array(sizes + [1e-4] * rest)[model.free]
+    """Initial steps (d,) for central differences."""
+    return 1e-4 * units(model, series)
 
 
 def metric(hessian: Array) -> tuple[Array, bool]:

@@ -226,6 +226,12 @@ HOOKS: dict[str, Hook] = {
         "inputs on the scale are refused",
         default=(),
     ),
+    "precision": Hook(
+        "precision(y, phi)",
+        "minus the second derivative of the log density in the linear predictor, or its mean, for observations (n,), each "
+        "with parameters of its own, phi (P, n); EM steps of regressions are in units of it",
+        "the squared slope of the log density takes its place",
+    ),
     "settings": Hook(
         "settings",
         "a class name and arguments, from which a saved posterior makes the family again",
