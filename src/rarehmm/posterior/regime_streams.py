@@ -219,9 +219,9 @@ class RegimeFilter:
     >>> from rarehmm import AroundLevel, Gaussian, Model, no_priors
     >>> model = Model(Gaussian(), 2, no_priors(Gaussian()), autoregression=AroundLevel(1))
     >>> point = model.natural([[0.0, 1.0], [9.0, 1.0]], [[0.99, 0.01], [0.1, 0.9]], [0.5])
-    >>> filter = RegimeFilter(model, [point])
-    >>> stream = filter.update(RegimeStream(), [0.3, -1.1]).stream
-    >>> stream = filter.update(stream, 9.2).stream
+    >>> regimes = RegimeFilter(model, [point])
+    >>> stream = regimes.update(RegimeStream(), [0.3, -1.1]).stream
+    >>> stream = regimes.update(stream, 9.2).stream
     >>> stream.seen, stream.probability.round(2)
     (3, array([0., 1.]))
     """
@@ -292,6 +292,7 @@ class RegimeFilter:
         --------
         See ``RegimeFilter``.
         """
+        stream = self._checked(stream)
         return self.update_rows(stream, self.format.rows(y, exog, times, states, stream.position, stream.seen))
 
     def update_rows(self, stream: RegimeStream, rows: Rows) -> Filtered:
@@ -321,6 +322,7 @@ class RegimeFilter:
         RegimeStream
             In the last sequence, which can be continued.
         """
+        self.model.check(series)
         stream = stream or RegimeStream()
         for first, last in zip(series.bounds[:-1].tolist(), series.bounds[1:].tolist(), strict=True):
             stream = stream.at_new_sequence()
@@ -405,7 +407,8 @@ class RegimeFilter:
             top = logp.max(1)
             logp -= top[:, None]
             before = np.zeros(M) if stream.nodes is None else stream.nodes[z].copy()
-            log_forward_edges(logp, log_weight, log_start, fresh, chain, before, nodes[z], values[z])
+            with np.errstate(invalid="ignore"):  # of impossible rows
+                log_forward_edges(logp, log_weight, log_start, fresh, chain, before, nodes[z], values[z])
             values[z] += top
         if not np.isfinite(values).all():
             z, i = np.argwhere(~np.isfinite(values))[0].tolist()
