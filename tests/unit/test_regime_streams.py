@@ -18,6 +18,7 @@ from rarehmm import (
     Intercept,
     Model,
     MultivariateGaussian,
+    Phases,
     Poisson,
     Regression,
     Season,
@@ -94,6 +95,7 @@ GAPS = {
     "level 2, switching": lambda s: {"autoregression": AroundLevel(2, switching=True), "switching": inputs_of(s)},
     "intercept 2": lambda s: {"autoregression": Intercept(2), "scale": inputs_of(s)},
     "hamilton 2": lambda s: {"autoregression": Hamilton(2), "inputs": inputs_of(s)},
+    "phases and no columns": lambda s: {"transitions": Phases((3, 1, 2))},
     "seasonal transitions": lambda s: {
         "autoregression": AroundLevel(1), "transitions": Regression(Inputs.of(s, [Season(5, 1)]))
     },
