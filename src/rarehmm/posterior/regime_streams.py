@@ -287,10 +287,6 @@ class RegimeFilter:
         ------
         ValueError
             If inputs are missing, if a value cannot be used, or if the stream belongs to another model.
-
-        Examples
-        --------
-        See ``RegimeFilter``.
         """
         stream = self._checked(stream)
         return self.update_rows(stream, self.format.rows(y, exog, times, states, stream.position, stream.seen))
