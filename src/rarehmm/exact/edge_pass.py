@@ -183,7 +183,7 @@ class EdgePass:
         all_about = total_information(about) if self.task.kinds else None
         if all_about is not None:
             steps = np.bincount(unfolding.entry[unfolding.advance, 0], edges[unfolding.advance], K)
-            all_about = all_about._replace(advances=steps)
+            all_about = all_about._replace(advances=steps.astype(float))
         if self.back:
             scores = scores + sum(part.scores for part in gradients)
             slopes += sum(part.coefficients for part in gradients)
