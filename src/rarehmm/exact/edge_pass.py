@@ -132,6 +132,7 @@ class EdgePass:
     ) -> None:
         model.check(rows_in(series))
         check_threads(threads)
+        model = model.on(rows_in(series))
         self.model, self.parameters, self.series = model, parameters, rows_in(series)
         self.objective, self.origins = objective_of(series), np.asarray(series.origins)
         self.point = edge_point(model, parameters)

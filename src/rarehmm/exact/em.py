@@ -193,7 +193,7 @@ def climb(
     """
     if steps < 1:
         raise ValueError(f"steps is {steps}; it must be at least 1.")
-    check_learnable(model.family, model.n_states, rows_in(series))
+    check_learnable(model.family, model.n_states, rows_in(series), model.n_lags)
     if has_statistics(model, series):
         return em_steps(model, series, start, steps, tolerance, free_start, threads, on_progress)
     if not has_em(model, series):

@@ -572,7 +572,7 @@ def check_effects(model: Any) -> None:
     for part in ("inputs", "switching", "scale"):
         given = getattr(model, part)
         if given is not None and not isinstance(given, Inputs):
-            raise TypeError(f"{part} is {given!r}; make it with Inputs.of(series, terms).")
+            raise TypeError(f"{part} is of type {type(given).__name__}; make it with Inputs.of(series, terms).")
         if given is not None and part != "scale" and len(at.predicted) == 0:
             raise ValueError(f"{name} takes no inputs: none of its parameters has a linear predictor. Drop {part}.")
     if model.scale is not None and not at.power.any():
@@ -593,6 +593,11 @@ def check_effects(model: Any) -> None:
     if not hasattr(model.transitions, "phases") or isinstance(model.transitions, type):
         raise TypeError(
             f"transitions is {model.transitions!r}; use Homogeneous(), Regression(inputs) or Phases(lengths)."
+        )
+    read = model.transitions.inputs
+    if not isinstance(read, Inputs | None):
+        raise TypeError(
+            f"the inputs of transitions are of type {type(read).__name__}; make them with Inputs.of(series, terms)."
         )
     phases = model.transitions.phases(model.n_states)
     if isinstance(ar, Hamilton) and ar.order > 1 and phases.max() > 1:

@@ -146,7 +146,7 @@ def _moved_scores(effects: Effects, phi: Array, y: Array, eta: Array, zeta: Arra
 
 
 def _precision(effects: Effects, y: Array, phi: Array, slopes: Array) -> Array:
-    """Precision (n,) of observations about the linear predictor; without the hook, the squared slope of the log density."""
+    """Precision (n,) of observations about the linear predictor; by default the squared slope of the log density."""
     family: Any = effects.family
     if has(family, "precision"):
         return np.asarray(family.precision(y, phi))
