@@ -63,7 +63,8 @@ class Model:
     transitions
         How states follow each other: ``Homogeneous()`` (default), ``Regression(inputs)`` or ``Phases(lengths)``.
     tied
-        Names of the parameters that have the same value in all states, such as ``("variance",)``.
+        Names of the parameters that have the same value in all states, such as ``("variance",)``; "covariance" stands
+        for all but the locations of a family of location and scale.
 
     Raises
     ------

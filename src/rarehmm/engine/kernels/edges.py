@@ -500,7 +500,7 @@ specialise(add_kinds, lambda f, *rest: _add_several if columns(f.instance_class)
 def gather_columns(x, chain, at, layout, low, halo, n, g):
     """Copy the columns of the blocks low, low + 1, ... into lanes; outside sequences, harmless values."""
     C = x.shape[1]
-    tile = max(1, TILE // C)
+    tile = max(1, TILE // max(1, C))
     for early in range(0, n, tile):
         late = min(n, early + tile)
         for w in range(LANES):
