@@ -58,3 +58,14 @@ def standard_errors_off(choice, times, scale=1.0):
 @pytest.mark.parametrize("choice", CHOICES, ids=label)
 def test_the_mean_gradient_at_the_parameters_of_simulated_series_is_0(choice):
     assert np.abs(standard_errors_off(choice, 25)).max() < 5
+
+
+@pytest.mark.parametrize("choice", CHOICES[::6], ids=label)
+def test_that_test_would_notice_other_variances(choice):
+    assert np.abs(standard_errors_off(choice, 25, 1.3)).max() > 5
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("choice", [choice for choice in every_choice() if not choice["missing"]][::4], ids=label)
+def test_the_mean_gradient_is_0_for_many_more_models_and_series(choice):
+    assert np.abs(standard_errors_off(choice | {"known": False}, 400)).max() < 5.5
