@@ -42,7 +42,7 @@ def check(choice):
 
 
 def check_paths(case, model, parameters, series, total):
-    """Joint densities are those of the enumeration with all states known; no neighbour of the decoded path is better."""
+    """Joint densities are those of enumeration with all states known; no neighbour of the decoded path is better."""
     rng, T = np.random.default_rng(0), len(series)
     path, best = decode(model, parameters, series)
     others = [rng.integers(model.n_states, size=T) for _ in range(5)]
