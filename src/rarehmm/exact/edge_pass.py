@@ -511,30 +511,28 @@ def information_of(
     return information(model.every_effect, parameters, terms, every, counts, model.unfolding)
 
 
-def decode_edges(model: Model, parameters: Parameters, series: Series) -> tuple[IntArray, float]:
-    """Most probable path of states (T,), and its joint log density with the series without constants."""
+def decode_edges(model: Model, parameters: Parameters, series: Series) -> IntArray:
+    """States (T,) on the most probable path of nodes."""
     work, chain = EdgePass(model, parameters, series, 1, False), model.unfolding.chain
     T, M = len(series), len(chain.first_kind)
-    back, best, total = np.empty((T, M), dtype=np.int32), np.zeros(M), 0.0
+    back, best = np.empty((T, M), dtype=np.int32), np.zeros(M)
     for low, high in row_ranges(series):
         _, logp, log_weight, log_start, fresh = work.log_terms(low, high)
         viterbi_edges(logp, log_weight, log_start, fresh, chain, best, back[low:high])
     nodes = np.empty(T, dtype=np.int64)
     trace(back, int(np.argmax(best)), nodes)
+    return np.asarray(chain.node_state[nodes])
+
+
+def joint_edge_density(model: Model, parameters: Parameters, series: Series, path: IntArray) -> float:
+    """Joint log density of a series without constants and a path of states (T,), summed over nodes that have these."""
+    work, chain = EdgePass(model, parameters, series, 1, False), model.unfolding.chain
+    total, before = 0.0, np.zeros(len(chain.first_kind))
     for low, high in row_ranges(series):
-        total += _along(work, nodes, low, high)
-    return np.asarray(chain.node_state[nodes]), total
-
-
-def _along(work: EdgePass, nodes: IntArray, low: int, high: int) -> float:
-    """Joint log density of rows [low, high) and their nodes, given the node before."""
-    chain = work.model.unfolding.chain
-    _, logp, log_weight, log_start, fresh = work.log_terms(low, high)
-    lookup = np.full((len(chain.first_kind),) * 2, -1)
-    lookup[chain.source, chain.target] = np.arange(len(chain.source))
-    here, row = nodes[low:high], np.arange(high - low)
-    edge = lookup[nodes[np.maximum(np.arange(low, high) - 1, 0)], here]
-    changing, starting = len(log_weight) > 1, len(log_start) > 1
-    steps = log_weight[row if changing else 0, edge] + logp[row, chain.kind[edge]]
-    begun = log_start[row if starting else 0, here] + logp[row, chain.first_kind[here]]
-    return float(np.where(fresh, begun, steps).sum())
+        _, logp, log_weight, log_start, fresh = work.log_terms(low, high)
+        logp[path[low:high, None] != chain.state] = -np.inf
+        filtered, predictive = np.empty((high - low, len(before))), np.empty(high - low)
+        with np.errstate(invalid="ignore"):
+            log_forward_edges(logp, log_weight, log_start, fresh, chain, before, filtered, predictive)
+        total += float(predictive.sum())
+    return -np.inf if np.isnan(total) else total

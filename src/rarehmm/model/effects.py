@@ -278,17 +278,14 @@ class Effects:
         if len(at) == 0 or not (self.location or self.switching or ar):
             return np.zeros((n, 1 if self.location or self.switching or ar else 0))
         i = int(at[0])
-        eta = self.location.predict(rows, self.block("location", c)[:, i]) if self.location else None
-        own = self.switching.predict(rows, self.block("switching", c)[:, i]) if self.switching else np.zeros((n, 0))
+        eta, own = self.predictors(parameters, rows, i)
         if self.switching:
             out = own + eta[:, None] if eta is not None else own.copy()
         else:
             out = np.zeros((n, 1)) if eta is None else eta[:, None].copy()
         if ar is None:
             return out
-        values = rows.y[:, d] if eta is None or isinstance(ar, Intercept) else rows.y[:, d] - eta
-        if isinstance(ar, Intercept) and self.moves.logs.any():
-            values = np.log1p(values)
+        values = self.lagged_values(rows.y[:, d], eta)
         values, marks = np.ascontiguousarray(values), np.empty(n, dtype=np.int64)
         phi = np.ascontiguousarray(self.block("lags", c)[:, i])
         lag = Lags(values, marks, own)
@@ -302,6 +299,36 @@ class Effects:
             phi = np.repeat(phi, out.shape[1], axis=1)
         add_lags(values, begin, phi, out, marks)
         return out
+
+    def predictors(self, parameters: Parameters, rows: Rows, i: int) -> tuple[Array | None, Array]:
+        """What inputs add to the linear predictor of all states (n,), if any, and to that of each (n, K or 0).
+
+        They are those of predictor number ``i``, of column ``moves.predicted[i]``.
+        """
+        c = parameters.coefficients
+        eta = self.location.predict(rows, self.block("location", c)[:, i]) if self.location else None
+        if self.switching is None:
+            return eta, np.zeros((len(rows.y), 0))
+        return eta, self.switching.predict(rows, self.block("switching", c)[:, i])
+
+    def lagged_values(self, y: Array, eta: Any) -> Array:
+        """What lags are taken of, from observations y (n,) and what inputs add to all states."""
+        if not isinstance(self.autoregression, Intercept):
+            return y if eta is None else np.asarray(y - eta)
+        return np.log1p(y) if self.moves.logs.any() else y
+
+    def log_scale(self, parameters: Parameters, rows: Rows) -> Array:
+        """What inputs add to the log scale (n,)."""
+        if self.scale is None:
+            return np.zeros(len(rows.y))
+        return self.scale.predict(rows, self.block("scale", parameters.coefficients))
+
+    def edge_weights(self, parameters: Parameters, rows: Rows, begin: IntArray, unfolding: Unfolding) -> Array:
+        """Weights of edges (n, E) and, in the rows in which sequences begin, of first nodes; none if they are constant.
+
+        ``begin`` is that of ``rows``.
+        """
+        return self._weights(self._steps(parameters, rows, begin, unfolding, True), len(rows.y), unfolding)
 
     def _exact_offset(
         self, parameters: Parameters, lag: Lags, eta: Array, phi: Array, d: int, unfolding: Unfolding
@@ -349,7 +376,7 @@ class Effects:
         n = len(rows.y)
         total = np.zeros((n, 0))
         if self.scale:
-            total = self.scale.predict(rows, self.block("scale", parameters.coefficients))[:, None]
+            total = self.log_scale(parameters, rows)[:, None]
         if kept is None:
             return total
         total = total.copy() if self.scale else np.zeros((n, 1))
