@@ -90,7 +90,8 @@ def has_plain_emissions(model: Model) -> bool:
 
 def draw_emissions(rng: np.random.Generator, here: Point) -> Point:
     """Draw levels, coefficients, lags and variances given the states."""
-    here = draw_location(rng, here)
+    for which in linear_groups(here.data.model):
+        here = draw_linear(rng, here, which)
     if here.data.model.coefficients.is_partial:
         here = walk(rng, propose_lags(rng, here), own_places(here.data.model, "lags"))
     here = draw_variances(rng, here)
@@ -164,15 +165,13 @@ def within_bounds(point: Point) -> bool:
     return bool(((point.theta >= low) & (point.theta <= high)).all())
 
 
-def draw_location(rng: np.random.Generator, here: Point) -> Point:
-    """Draw levels and the coefficients of inputs and lags on the linear predictor, as in a regression."""
-    for which in linear_groups(here.data.model):
-        gradient, precision, _ = here.slope(which)
-        factor, unit = factorised(here.data.model, which, precision)
-        step = scipy.linalg.cho_solve((factor, True), unit * gradient)
-        noise = scipy.linalg.solve_triangular(factor, rng.standard_normal(len(which)), trans="T", lower=True)
-        here = here.moved(which, here.theta[which] + unit * (step + noise))
-    return here
+def draw_linear(rng: np.random.Generator, here: Point, which: IntArray) -> Point:
+    """Draw levels and coefficients of the linear predictor given all else, as in a regression."""
+    gradient, precision, _ = here.slope(which)
+    factor, unit = factorised(here.data.model, which, precision)
+    step = scipy.linalg.cho_solve((factor, True), unit * gradient)
+    noise = scipy.linalg.solve_triangular(factor, rng.standard_normal(len(which)), trans="T", lower=True)
+    return here.moved(which, here.theta[which] + unit * (step + noise))
 
 
 def factorised(model: Model, which: IntArray, precision: Array) -> tuple[Array, Array]:
@@ -186,8 +185,8 @@ def factorised(model: Model, which: IntArray, precision: Array) -> tuple[Array, 
         return np.asarray(np.linalg.cholesky(scaled)), unit
     worst = which[int(np.argmax(np.abs(vectors[:, 0])))]
     raise ValueError(
-        f"{model.component_names[worst]} has no proper distribution to be drawn from: its prior is Flat and its state has no "
-        "observations that inform it. Give it a prior (default_priors), or use fewer states."
+        f"{model.component_names[worst]} has no proper distribution to be drawn from: its prior is Flat and its state "
+        "has no observations that inform it. Give it a prior (default_priors), or use fewer states."
     )
 
 
@@ -226,37 +225,42 @@ def incomplete_rows(terms: RowTerms) -> IntArray:
     return np.concatenate([terms.after, terms.first])
 
 
-def propose_lags(rng: np.random.Generator, here: Point) -> Point:
-    """Propose stationary lags from their regression on rows that have all of theirs, and accept by what is left.
+def lag_regression(here: Point) -> tuple[Array, Array]:
+    """Mean (p,) and Cholesky factor (p, p) of the precision of the lags, from rows that have all of theirs.
 
-    The regression has a weak normal prior, which makes the proposal proper; densities are with respect to the
-    coordinates, the hyperbolic arctangents of partial autocorrelations.
+    A weak normal prior makes this distribution proper.  It does not depend on the lags at this point.
     """
-    model = here.data.model
-    effects, at = model.every_effect, own_places(model, "lags")
+    effects = here.data.model.every_effect
     old = effects.block("lags", here.parameters.coefficients)[:, 0, 0]
     found = here.data.expectations(here.parameters, incomplete_rows)
     assert found.information is not None
     p = len(old)
     precision = found.information.location[-p:, -p:] + np.eye(p)
     slope = effects.block("lags", found.coefficients)[:, 0, 0] - old
-    mean, factor = old + np.linalg.solve(precision, slope), np.linalg.cholesky(precision)
-    phi = mean + scipy.linalg.solve_triangular(factor, rng.standard_normal(p), trans="T", lower=True)
-    coefficients = here.parameters.coefficients.copy()
-    effects.block("lags", coefficients)[:, 0, 0] = phi
+    return old + np.linalg.solve(precision, slope), np.asarray(np.linalg.cholesky(precision))
+
+
+def propose_lags(rng: np.random.Generator, here: Point) -> Point:
+    """Propose stationary lags from their regression, and accept them by the ratio of what it leaves out.
+
+    Densities are with respect to the coordinates, the hyperbolic arctangents of partial autocorrelations.
+    """
+    model = here.data.model
+    at, coefficients = own_places(model, "lags"), here.parameters.coefficients.copy()
+    lags = model.every_effect.block("lags", coefficients)[:, 0, 0]  # a view
+    mean, factor = lag_regression(here)
+    old = factor.T @ (lags - mean)
+    noise = rng.standard_normal(len(lags))
+    lags[:] = mean + scipy.linalg.solve_triangular(factor, noise, trans="T", lower=True)
     try:
-        effects.check(coefficients)
+        model.every_effect.check(coefficients)
     except ValueError:  # not stationary
         return here
     new = here.moved(at, model.coefficients.pack(coefficients)[model.coefficients.slices["lags"]])
-
-    def log_proposal(point: Point, phi: Array) -> float:
-        z = factor.T @ (phi - mean)
-        return float(-0.5 * z @ z + np.linalg.slogdet(lag_jacobian(model, point.parameters))[1])
-
     if not within_bounds(new):
         return here
-    gain = new.log_posterior - here.log_posterior + log_proposal(here, old) - log_proposal(new, phi)
+    volume, old_volume = (np.linalg.slogdet(lag_jacobian(model, one.parameters))[1] for one in (new, here))
+    gain = new.log_posterior - here.log_posterior + float(noise @ noise - old @ old) / 2 + float(old_volume - volume)
     return accepted(rng, here, new, gain)
 
 
