@@ -244,8 +244,8 @@ class Effects:
             if isinstance(ar, AroundLevel) and self.switching:
                 pasts = self._pasts(lags, n)
         scales = self._scales(parameters, rows, after, first, lags, kept)
-        steps = self._steps(parameters, rows, begin, unfolding, weighted or not self.regresses)
-        weights = self._weights(steps, n, unfolding)
+        steps = self.steps(parameters, rows, begin, unfolding, weighted or not self.regresses)
+        weights = self.weights(steps, n, unfolding)
         slopes = steps.z if len(steps.matrices) == 0 else np.zeros((n, 0))
         most = max(part.shape[1] for part in offsets)
         parts = [
@@ -328,7 +328,7 @@ class Effects:
 
         ``begin`` is that of ``rows``.
         """
-        return self._weights(self._steps(parameters, rows, begin, unfolding, True), len(rows.y), unfolding)
+        return self.weights(self.steps(parameters, rows, begin, unfolding, True), len(rows.y), unfolding)
 
     def _exact_offset(
         self, parameters: Parameters, lag: Lags, eta: Array, phi: Array, d: int, unfolding: Unfolding
@@ -388,7 +388,7 @@ class Effects:
             total[first] += start_scale(self, parameters)
         return total
 
-    def _steps(
+    def steps(
         self, parameters: Parameters, rows: Rows, begin: IntArray, unfolding: Unfolding, all_matrices: bool
     ) -> Steps:
         """Transitions with inputs; the matrices of all steps, unless there are as many as rows and none is wanted."""
@@ -407,7 +407,7 @@ class Effects:
             starts[i] = unfolding.start(distribution, self.start is None)
         return Steps(z, which, matrices if all_matrices else matrices[:0], begins, initial, starts)
 
-    def _weights(self, steps: Steps, n: int, unfolding: Unfolding) -> Array:
+    def weights(self, steps: Steps, n: int, unfolding: Unfolding) -> Array:
         """Weights of edges (n, E) and, in the rows in which sequences begin, of first nodes."""
         if len(steps.matrices) == 0:
             return np.zeros((n, 0))
@@ -452,7 +452,7 @@ class Effects:
         if self.mixed_start and len(terms.first) > 0:
             start = scales[terms.first].sum(0)
         counts = out[:, at.weight : at.weight + at.weights]
-        logits = self._weight_gradients(terms.steps, counts, firsts, found, unfolding)
+        logits = self.transition_gradients(terms.steps, counts, firsts, found, unfolding)
         return EffectGradient(found, scores, start, logits)
 
     def _lag_gradients(
@@ -513,7 +513,7 @@ class Effects:
         np.add.at(own, lag.last(early), slope[early])
         return own
 
-    def _weight_gradients(
+    def transition_gradients(
         self, steps: Steps, counts: Array, firsts: Array, found: Array, unfolding: Unfolding
     ) -> Array:
         """Derivatives in the logits of the transition matrix (K, K); those in the slopes are added to ``found``."""

@@ -18,7 +18,7 @@ from rarehmm.common.arrays import Array
 from rarehmm.engine.contracts.family import has, prepare, score, with_log_scale, with_predictor
 from rarehmm.engine.kernels.lags import COMPLETE, lagged
 from rarehmm.model.autoregression import AroundLevel, Hamilton
-from rarehmm.model.effects import Effects, RowTerms, shifted
+from rarehmm.model.effects import Effects, RowTerms, Steps, shifted
 from rarehmm.model.parameters import Parameters
 from rarehmm.model.unfolding import Unfolding
 
@@ -92,7 +92,7 @@ def information(
     if effects.scale:
         v = effects.scale.design(terms.rows)[there]
         scale = 2.0 * (v * gamma.sum(1)[:, None]).T @ v
-    transition = _transition(effects, terms, counts, unfolding)
+    transition = transition_information(effects, terms.steps, counts, unfolding)
     return Information(seen, squares, location, scale, transition, np.zeros(K))
 
 
@@ -200,7 +200,11 @@ def _filtered(effects: Effects, parameters: Parameters, terms: RowTerms, design:
     phi = effects.block("lags", parameters.coefficients)[:, 0]
     share = phi[:, k] if phi.shape[1] > 1 else phi[:, 0]
     complete = (terms.lags[0].marks == COMPLETE)[:, None]
-    return design - np.where(complete, sum(share[m] * shifted(design, m + 1) for m in range(len(share))), 0.0)
+    out = design - np.where(complete, sum(share[m] * shifted(design, m + 1) for m in range(len(share))), 0.0)
+    if terms.memory is not None:
+        gap, last = terms.lags[0].marks[terms.after], terms.lags[0].last(terms.after)
+        out[terms.after] -= terms.memory.correlation[gap, None] * design[last]
+    return out
 
 
 def _derivatives(
@@ -227,7 +231,9 @@ def _derivatives(
     if isinstance(ar, AroundLevel):
         i = int(path[1])
         level[:, i] -= memories[:, u]
-        own[:, :, i] -= memories[:, u, None] * shifted(z, 1)
+        earlier = shifted(z, 1)
+        earlier[terms.after] = z[terms.lags[0].last(terms.after)]
+        own[:, :, i] -= memories[:, u, None] * earlier
         past = terms.x[:, terms.at.past + i] if terms.at.pasts > 0 else 0.0
         table = table - (levels[i] + past)[..., None] if effects.switching else table - levels[i]
     elif isinstance(ar, Hamilton):
@@ -241,9 +247,9 @@ def _derivatives(
     return np.hstack([level, own.reshape(n, -1), lags.reshape(n, -1)])
 
 
-def _transition(effects: Effects, terms: RowTerms, counts: Array, unfolding: Unfolding) -> Array:
+def transition_information(effects: Effects, steps: Steps, counts: Array, unfolding: Unfolding) -> Array:
     """Information about the logits of each row of the transition matrix, and about their slopes."""
-    K, steps = effects.n_states, terms.steps
+    K = effects.n_states
     q = 1 + (effects.slopes.size if effects.slopes else 0)
     if effects.slopes is None:
         return np.zeros((0, 0, 0))
