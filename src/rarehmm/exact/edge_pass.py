@@ -450,23 +450,33 @@ class EdgePass:
 
     def log_terms(self, low: int, high: int) -> tuple[RowTerms, Array, Array, Array, Any]:
         """Columns of the rows [low, high) and those before them, and their log densities, weights and starts."""
-        model, chain = self.model, self.model.unfolding.chain
         early = self.early(low)
-        terms = model.every_effect.rows(
-            self.parameters, self.series.read_rows(early, high), self.begins(early, high), model.unfolding, True
-        )
-        ext, at = low - early, terms.at
-        logp = np.empty((high - low, len(chain.state)))
-        with explained(model.name):
-            group = workspace(1, self.point, terms.x.shape[1], model)
-            kind_densities(model.family, self.point, chain, at, terms.y[ext:], terms.x[ext:], group, logp)
-        with np.errstate(divide="ignore"):
-            if at.weights > 0:
-                log_weight = np.log(terms.x[ext:, at.weight : at.weight + at.weights])
-                log_start = log_weight[:, : len(chain.first_kind)]
-            else:
-                log_weight, log_start = np.log(self.point.weight)[None], np.log(self.point.start)[None]
-        return terms, logp, log_weight, np.ascontiguousarray(log_start), sequence_starts(self.series, low, high)
+        rows, begin = self.series.read_rows(early, high), self.begins(early, high)
+        found = log_terms(self.model, self.parameters, self.point, rows, begin, low - early)
+        return *found, sequence_starts(self.series, low, high)
+
+
+def log_terms(
+    model: Model, parameters: Parameters, point: EdgePoint, rows: Rows, begin: IntArray, ext: int
+) -> tuple[RowTerms, Array, Array, Array]:
+    """Columns of rows, of which the first ``ext`` are there for the lags of others, and what the others add in logs.
+
+    These are log densities (n, U) of kinds, log weights (n or 1, E) of edges, and log probabilities (n or 1, M) of
+    nodes in the rows in which sequences begin.
+    """
+    chain, n = model.unfolding.chain, len(rows.y) - ext
+    terms = model.every_effect.rows(parameters, rows, begin, model.unfolding, True)
+    logp, at = np.empty((n, len(chain.state))), terms.at
+    with explained(model.name):
+        group = workspace(1, point, terms.x.shape[1], model)
+        kind_densities(model.family, point, chain, at, terms.y[ext:], terms.x[ext:], group, logp)
+    with np.errstate(divide="ignore"):
+        if at.weights > 0:
+            log_weight = np.log(terms.x[ext:, at.weight : at.weight + at.weights])
+            log_start = log_weight[:, : len(chain.first_kind)]
+        else:
+            log_weight, log_start = np.log(point.weight)[None], np.log(point.start)[None]
+    return terms, logp, log_weight, np.ascontiguousarray(log_start)
 
 
 @dataclass(frozen=True)
