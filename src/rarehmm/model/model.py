@@ -402,7 +402,7 @@ class Model:
         return parameters
 
     def check(self, series: Series) -> None:
-        """Raise if the family cannot have produced the series.
+        """Raise if the model cannot have produced the series.
 
         Parameters
         ----------
@@ -412,11 +412,17 @@ class Model:
         Raises
         ------
         TypeError, ValueError
-            If it is not a ``Series``, has the wrong number of columns, or a value lies outside the family's domain.
+            If it is not a ``Series``, has the wrong number of columns, a value lies outside the family's domain, or a
+            known state is not one of the model's.
         """
         if not isinstance(series, Series):
             raise TypeError(f"expected a Series, got {type(series).__name__}; wrap the data once: rarehmm.Series(y).")
         series.check(domains(self.family), self.name)
+        if series.known_states and series.known_states[-1] >= self.n_states:
+            raise ValueError(
+                f"states has {series.known_states[-1]} and the model has {self.n_states} states, which are numbered "
+                "from 0; use more states, or mark rows whose state is unknown with -1."
+            )
 
     def _start(self, transition: Array) -> Array:
         """Distribution of the first state (K,), given the transition matrix."""

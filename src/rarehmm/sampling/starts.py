@@ -16,6 +16,6 @@ def check_start(rng: np.random.Generator, model: Model, series: Series, start: P
     model.check(series)
     check_learnable(model.family, model.n_states, series)
     model.check_parameters(start)
-    here = model.natural(start.phi, start.transition)
+    here = model.natural(start.phi, start.transition, start.coefficients)
     model.unpack(model.pack(here))  # raises if out of the bounds of theta
     return here
