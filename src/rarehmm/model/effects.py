@@ -10,7 +10,7 @@ the derivatives in these columns into those in the coefficients.
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -161,6 +161,40 @@ class Effects:
     def block(self, name: str, coefficients: Array) -> Array:
         """One block (..., shape) of coefficients (..., size)."""
         return coefficients[..., self.slices[name]].reshape(*coefficients.shape[:-1], *self.shapes[name])
+
+    def reordered(self, coefficients: Array, order: IntArray) -> Array:
+        """Coefficients (..., c') of which state k has those of the former state ``order[..., k]``.
+
+        An order that leaves some states out gives coefficients of fewer states.
+        """
+        out, columns = [], order[..., None, None, :]
+        for name in BLOCKS:
+            values = self.block(name, coefficients)
+            if name == "slopes":
+                values = np.take_along_axis(values, order[..., None, :, None], axis=-2)
+            if self.switches(name):
+                values = np.take_along_axis(values, columns, axis=-1)
+            size = math.prod(values.shape[coefficients.ndim - 1 :])
+            out.append(values.reshape(*coefficients.shape[:-1], size))
+        return np.concatenate(out, axis=-1)
+
+    def switches(self, name: str) -> bool:
+        """Whether the coefficients of a block differ between states."""
+        ar = self.autoregression
+        return name in ("switching", "slopes") or (name == "lags" and ar is not None and ar.switching)
+
+    def with_one_more(self, coefficients: Array) -> Array:
+        """Coefficients of these states from those of all but the last, which gets the mean of the others."""
+        fewer, out = replace(self, n_states=self.n_states - 1), np.zeros(self.size)
+        for name in BLOCKS:
+            old, new = fewer.block(name, coefficients), self.block(name, out)
+            if name == "slopes":
+                new[:, :-1, :-1] = old
+            elif self.switches(name):
+                new[..., :-1], new[..., -1] = old, old.mean(-1)
+            else:
+                new[:] = old
+        return out
 
     @property
     def width(self) -> int:

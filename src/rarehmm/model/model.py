@@ -408,7 +408,7 @@ class Model:
         return parameters
 
     def check(self, series: Series) -> None:
-        """Raise if the family cannot have produced the series.
+        """Raise if the model cannot have produced the series.
 
         Parameters
         ----------
@@ -424,9 +424,10 @@ class Model:
         if not isinstance(series, Series):
             raise TypeError(f"expected a Series, got {type(series).__name__}; wrap the data once: rarehmm.Series(y).")
         series.check(domains(self.family), self.name)
-        if series.highest_state >= self.n_states:
+        highest = max(series.known_states, default=-1)
+        if highest >= self.n_states:
             raise ValueError(
-                f"the highest of the known states is {series.highest_state} and the model has {self.n_states} states; "
+                f"the highest of the known states is {highest} and the model has {self.n_states} states; "
                 f"known states are numbers from 0 to {self.n_states - 1}, and -1 where the state is unknown."
             )
         self.on(series)
