@@ -210,7 +210,7 @@ def column_lags(
         marks[marks != COMPLETE] = NOTHING
     rest = np.zeros(n) if eta is None or isinstance(effects.autoregression, Intercept) else eta
     return ColumnLags(
-        np.ascontiguousarray(effects.lagged_values(y, eta)), rest, coefficients,
+        np.ascontiguousarray(effects.lagged_values(y, eta, int(effects.moves.predicted[i]))), rest, coefficients,
         states if Q > 1 else np.zeros(n, dtype=np.int64), marks, shares, log_scale,
     )  # fmt: skip
 
@@ -274,4 +274,4 @@ def _draw_in_order(
         row = _draw(rng, model, move_parameters(model.family, phi[t], eta, zeta[t])[None])[0]
         y[t] = np.clip(row, -LARGEST, LARGEST)
         for one, d in zip(lags, effects.moves.predicted, strict=True):
-            one.values[t] = effects.lagged_values(y[t : t + 1, d], one.rest[t])[0]
+            one.values[t] = effects.lagged_values(y[t : t + 1, d], one.rest[t], int(d))[0]

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rarehmm.common.arrays import Array, IntArray
+from rarehmm.data.domains import COUNTS, POSITIVE, REALS
 from rarehmm.data.inputs import Inputs
 from rarehmm.data.rows import Rows
-from rarehmm.engine.contracts.family import Family, columns, hook
+from rarehmm.engine.contracts.family import Family, columns, domains, hook
 from rarehmm.engine.kernels.edges import Columns
 from rarehmm.engine.kernels.lags import COMPLETE, NOTHING, add_lags, lag_gradients, lagged
 from rarehmm.model.autoregression import (
@@ -319,7 +320,7 @@ class Effects:
             out = np.zeros((n, 1)) if eta is None else eta[:, None].copy()
         if ar is None:
             return out
-        values = self.lagged_values(rows.y[:, d], eta)
+        values = self.lagged_values(rows.y[:, d], eta, d)
         values, marks = np.ascontiguousarray(values), np.empty(n, dtype=np.int64)
         phi = np.ascontiguousarray(self.block("lags", c)[:, i])
         lag = Lags(values, marks, own)
@@ -345,11 +346,14 @@ class Effects:
             return eta, np.zeros((len(rows.y), 0))
         return eta, self.switching.predict(rows, self.block("switching", c)[:, i])
 
-    def lagged_values(self, y: Array, eta: Any) -> Array:
-        """What lags are taken of, from observations y (n,) and what inputs add to all states."""
+    def lagged_values(self, y: Array, eta: Any, d: int) -> Array:
+        """What lags are taken of, from observations y (n,) of column d and what inputs add to all states."""
         if not isinstance(self.autoregression, Intercept):
             return y if eta is None else np.asarray(y - eta)
-        return np.log1p(y) if self.moves.logs.any() else y
+        domain = domains(self.family)[d]
+        if domain == POSITIVE:
+            return np.log(y)
+        return np.log1p(y) if domain == COUNTS else y
 
     def log_scale(self, parameters: Parameters, rows: Rows) -> Array:
         """What inputs add to the log scale (n,)."""
@@ -642,7 +646,8 @@ def check_effects(model: Any) -> None:
         check_autoregression(ar)
         if len(at.predicted) == 0:
             raise ValueError(f"{name} takes no autoregression: none of its parameters has a linear predictor.")
-        if not isinstance(ar, Intercept) and (at.level[at.predicted] < 0).any():
+        real = np.array([domain == REALS for domain in domains(family)])
+        if not isinstance(ar, Intercept) and (~real | (at.level < 0))[at.predicted].any():
             raise ValueError(
                 f"{name} has no single level that observations could return to. Use Intercept({ar.order}) instead of "
                 f"{type(ar).__name__}({ar.order})."
