@@ -168,7 +168,7 @@ def test_replicates_have_the_season_gaps_and_given_rows_of_the_data():
 
 @pytest.mark.parametrize("start", [None, np.array([1.0, 0.0])], ids=["stationary", "given"])
 def test_pieces_of_a_long_series_are_checked(monkeypatch, start):
-    """A start that is given is that of the series, not of its pieces; nor is it where transitions have inputs."""
+    """A start that is given is that of the series, not of its pieces, also where transitions have inputs."""
     monkeypatch.setattr(model_check, "LONG", 1000)
     monkeypatch.setattr(model_check, "FEWEST_ROWS", 0)
     rng, x = np.random.default_rng(4), np.random.default_rng(5).normal(size=(3000, 1))
@@ -187,3 +187,5 @@ def test_pieces_of_a_long_series_are_checked(monkeypatch, start):
         found = model_check.checked(np.random.default_rng(1), posterior, series, None, silent)
         assert found.passed == passes, found
         assert "1,000 of 3,000 observations" in found.note
+    other, (point,) = model_check.with_start(model, np.array([0.0, 1.0]), [truth])
+    np.testing.assert_array_equal(rh.smooth(other, point, series)[0], [0, 1])
