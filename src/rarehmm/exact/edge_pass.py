@@ -132,6 +132,7 @@ class EdgePass:
     ) -> None:
         model.check(rows_in(series))
         check_threads(threads)
+        model = model.on(rows_in(series))
         self.model, self.parameters, self.series = model, parameters, rows_in(series)
         self.objective, self.origins = objective_of(series), np.asarray(series.origins)
         self.point = edge_point(model, parameters)
@@ -182,7 +183,7 @@ class EdgePass:
         slopes, first, pairs = np.zeros(effects.size), np.zeros(K), np.zeros((K, K))
         all_about = total_information(about) if self.task.kinds else None
         if all_about is not None:
-            steps = np.bincount(unfolding.entry[unfolding.advance, 0], edges[unfolding.advance], K)
+            steps = np.bincount(unfolding.entry[unfolding.advance, 0], edges[unfolding.advance], K).astype(float)
             all_about = all_about._replace(advances=steps)
         if self.back:
             scores = scores + sum(part.scores for part in gradients)
@@ -383,7 +384,7 @@ class EdgePass:
     # ------------------------------------------------------------ log space
     def in_log_space(self) -> Expectations:
         """Compute everything in log space, step by step: much slower, but correct for any transition matrix."""
-        model, effects, chain = self.model, self.model.every_effect, self.model.unfolding.chain
+        model, chain = self.model, self.model.unfolding.chain
         if not self.objective.is_exact:
             raise ValueError(
                 "a sample of blocks cannot be processed in log space, which these impossible transitions need. Raise "
@@ -401,32 +402,19 @@ class EdgePass:
         message, gradients, about = np.zeros(M), [], []
         for low, high in reversed(row_ranges(self.series)) if self.back else ():
             terms, logp, log_weight, _, fresh = self.log_terms(low, high)
-            rows, ext = slice(low, high), len(terms.y) - (high - low)
+            rows = slice(low, high)
             logp -= top[rows, None]
             kinds = np.empty((high - low, len(chain.state)))
-            out = np.zeros((len(terms.y), terms.at.differentiated))
             edges, first = np.zeros(len(chain.source)), np.zeros(M)
             weights = np.zeros((high - low, len(chain.source)))
-            changing = terms.at.weights > 0
             log_backward_edges(
                 logp, log_weight, fresh, chain, filtered[rows], predictive[rows], filtered[max(low - 1, 0)].copy(),
-                message, edges, first, kinds, weights, changing,
+                message, edges, first, kinds, weights, terms.at.weights > 0,
             )  # fmt: skip
-            if changing:
-                out[ext:, terms.at.weight : terms.at.weight + terms.at.weights] = weights
-            mine, sums = edge_sums(self.point, chain)
-            group = workspace(1, self.point, terms.x.shape[1], model)
-            with explained(model.name):
-                y, x = terms.y[ext:], terms.x[ext:]
-                add_rows(model.family, self.point, chain, terms.at, y, x, kinds, group, sums, out[ext:])
-            sums.edges[:, 0] += edges
-            sums.first[:, 0] += first
+            mine, slopes, found = self.derivatives(terms, kinds, weights, edges, first)
             flat += mine
-            if self.task.kinds:
-                about.append(information_of(model, self.parameters, terms, kinds, out, ext))
-            gradients.append(
-                effects.gradient(self.parameters, terms, out, np.zeros(terms.steps.starts.shape), model.unfolding)
-            )
+            gradients.append(slopes)
+            about.append(found)
         if len(self.probabilities) > 0:
             nodes = filtered if self.back else np.exp(filtered)
             self.probabilities[:] = 0.0
@@ -436,25 +424,59 @@ class EdgePass:
             add_constants(model, self.series, self.predictive)
         return self.expectations(float((predictive + top).sum()), flat.sum(-1), gradients, about)
 
+    def derivatives(
+        self, terms: RowTerms, kinds: Array, weights: Array, edges: Array, first: Array
+    ) -> tuple[Array, EffectGradient, Information | None]:
+        """Sums, derivatives and information of rows whose expectations are given.
+
+        Responsibilities ``kinds`` (n, U) and transitions ``weights`` (n, E) are those of the rows themselves, without
+        the rows that are there for their lags; ``edges`` (E,) and ``first`` (M,) are sums over rows.  ``weights`` are
+        read only if transitions change.
+        """
+        model, at, ext = self.model, terms.at, len(terms.y) - len(kinds)
+        out = np.zeros((len(terms.y), at.differentiated))
+        if at.weights > 0:
+            out[ext:, at.weight : at.weight + at.weights] = weights
+        mine, sums = edge_sums(self.point, model.unfolding.chain)
+        group = workspace(1, self.point, terms.x.shape[1], model)
+        with explained(model.name):
+            y, x = terms.y[ext:], terms.x[ext:]
+            add_rows(model.family, self.point, model.unfolding.chain, at, y, x, kinds, group, sums, out[ext:])
+        sums.edges[:, 0] += edges
+        sums.first[:, 0] += first
+        about = information_of(model, self.parameters, terms, kinds, out, ext) if self.task.kinds else None
+        starts = np.zeros(terms.steps.starts.shape)
+        return mine, model.every_effect.gradient(self.parameters, terms, out, starts, model.unfolding), about
+
     def log_terms(self, low: int, high: int) -> tuple[RowTerms, Array, Array, Array, Any]:
         """Columns of the rows [low, high) and those before them, and their log densities, weights and starts."""
-        model, chain = self.model, self.model.unfolding.chain
         early = self.early(low)
-        terms = model.every_effect.rows(
-            self.parameters, self.series.read_rows(early, high), self.begins(early, high), model.unfolding, True
-        )
-        ext, at = low - early, terms.at
-        logp = np.empty((high - low, len(chain.state)))
-        with explained(model.name):
-            group = workspace(1, self.point, terms.x.shape[1], model)
-            kind_densities(model.family, self.point, chain, at, terms.y[ext:], terms.x[ext:], group, logp)
-        with np.errstate(divide="ignore"):
-            if at.weights > 0:
-                log_weight = np.log(terms.x[ext:, at.weight : at.weight + at.weights])
-                log_start = log_weight[:, : len(chain.first_kind)]
-            else:
-                log_weight, log_start = np.log(self.point.weight)[None], np.log(self.point.start)[None]
-        return terms, logp, log_weight, np.ascontiguousarray(log_start), sequence_starts(self.series, low, high)
+        rows, begin = self.series.read_rows(early, high), self.begins(early, high)
+        found = log_terms(self.model, self.parameters, self.point, rows, begin, low - early)
+        return *found, sequence_starts(self.series, low, high)
+
+
+def log_terms(
+    model: Model, parameters: Parameters, point: EdgePoint, rows: Rows, begin: IntArray, ext: int
+) -> tuple[RowTerms, Array, Array, Array]:
+    """Columns of rows, of which the first ``ext`` are there for the lags of others, and what the others add in logs.
+
+    These are log densities (n, U) of kinds, log weights (n or 1, E) of edges, and log probabilities (n or 1, M) of
+    nodes in the rows in which sequences begin.
+    """
+    chain, n = model.unfolding.chain, len(rows.y) - ext
+    terms = model.every_effect.rows(parameters, rows, begin, model.unfolding, True)
+    logp, at = np.empty((n, len(chain.state))), terms.at
+    with explained(model.name):
+        group = workspace(1, point, terms.x.shape[1], model)
+        kind_densities(model.family, point, chain, at, terms.y[ext:], terms.x[ext:], group, logp)
+    with np.errstate(divide="ignore"):
+        if at.weights > 0:
+            log_weight = np.log(terms.x[ext:, at.weight : at.weight + at.weights])
+            log_start = log_weight[:, : len(chain.first_kind)]
+        else:
+            log_weight, log_start = np.log(point.weight)[None], np.log(point.start)[None]
+    return terms, logp, log_weight, np.ascontiguousarray(log_start)
 
 
 @dataclass(frozen=True)

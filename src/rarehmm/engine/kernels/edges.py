@@ -500,7 +500,7 @@ specialise(add_kinds, lambda f, *rest: _add_several if columns(f.instance_class)
 def gather_columns(x, chain, at, layout, low, halo, n, g):
     """Copy the columns of the blocks low, low + 1, ... into lanes; outside sequences, harmless values."""
     C = x.shape[1]
-    tile = max(1, TILE // C)
+    tile = max(1, TILE // max(1, C))
     for early in range(0, n, tile):
         late = min(n, early + tile)
         for w in range(LANES):
@@ -1150,3 +1150,46 @@ def draw_nodes(uniform, weight, start, fresh, chain, node, path):
                     if u < low:
                         break
         node = path[t]
+
+
+@inner
+def choose(logs, n, uniform):
+    """Choose one of n entries with probabilities proportional to exp(logs)."""
+    highest = logs[0]
+    for i in range(1, n):
+        highest = max(highest, logs[i])
+    total = 0.0
+    for i in range(n):
+        total += np.exp(logs[i] - highest)
+    left, chosen = uniform * total, 0
+    for i in range(n):
+        share = np.exp(logs[i] - highest)
+        if share > 0.0:
+            chosen = i
+            left -= share
+            if left < 0.0:
+                break
+    return chosen
+
+
+@kernel
+def draw_nodes_backward(logp, log_weight, fresh, chain, filtered, low, uniform, nodes):
+    r"""Draw the nodes before rows [low, low + n) given the whole series, backwards from log filters (T, M).
+
+    :math:`p(edge\ e\ into\ node\ m \mid y) \propto a_{t-1}(source_e)\, w_e(t)\, f_{kind_e}(y_t \mid t)`; the last
+    node of a sequence follows its filter.  ``uniform`` (T,) are uniform numbers, ``nodes`` (T,) is filled in from
+    row low + n - 2 down to row low - 1.  The node of the last row of all must be there.
+    """
+    M, E = filtered.shape[1], len(chain.source)
+    part = np.empty(max(M, E))
+    for t in range(low + len(logp) - 1, max(low, 1) - 1, -1):
+        row = t - low
+        step = row if len(log_weight) > 1 else 0
+        if fresh[row]:
+            nodes[t - 1] = choose(filtered[t - 1], M, uniform[t - 1])
+            continue
+        for e in range(E):
+            part[e] = -np.inf
+            if chain.target[e] == nodes[t]:
+                part[e] = filtered[t - 1, chain.source[e]] + log_weight[step, e] + logp[row, chain.kind[e]]
+        nodes[t - 1] = chain.source[choose(part, E, uniform[t - 1])]
