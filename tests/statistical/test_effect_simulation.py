@@ -7,6 +7,7 @@ import zlib
 import numpy as np
 import pandas as pd
 import pytest
+from oracle_regimes import Regimes, start_variances
 from regime_cases import as_model, covering, every_choice, label, make_case
 
 import rarehmm as rh
@@ -73,6 +74,20 @@ def test_that_test_would_notice_other_variances(choice):
 @pytest.mark.parametrize("choice", [choice for choice in every_choice() if not choice["missing"]][::4], ids=label)
 def test_the_mean_gradient_is_0_for_many_more_models_and_series(choice):
     assert np.abs(standard_errors_off(choice | {"known": False}, 400)).max() < 5.5
+
+
+@pytest.mark.parametrize("start", [None, np.array([0.5, 0.5])], ids=["stationary", "given"])
+def test_first_values_have_the_variances_of_the_likelihood(start):
+    """Around the level, they mix those of the states before."""
+    n, P = 10_000, np.array([[0.8, 0.2], [0.4, 0.6]])
+    gaussian = rh.Gaussian()
+    model = rh.Model(gaussian, 2, rh.no_priors(gaussian), start, autoregression=rh.AroundLevel(1))
+    point = model.natural([[0.0, 1.0], [3.0, 16.0]], P, [0.8])
+    case = Regimes(np.zeros(1), [0, 3], np.array([1.0, 4.0]), P, start=start, kind="level", p=1, phi=[0.8])
+    y, states = rh.simulate(np.random.default_rng(0), model, point, rh.Series(np.zeros(n), [1] * n))
+    for k, variance in enumerate(start_variances(case)):
+        mine = y[states == k] - [0, 3][k]
+        assert abs(mine.var() - variance) < 4 * variance * np.sqrt(2 / len(mine))
 
 
 # ---------------------------------------------------------------- after other rows

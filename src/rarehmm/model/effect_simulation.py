@@ -1,7 +1,7 @@
 """Simulation where rows differ: observations that depend on inputs, on earlier values and on earlier states.
 
 States come first.  Observations follow from them in the order of time: for location families all at once, without their
-lags, which a filter then adds; for others, such as counts, one by one.
+lags, which a filter then adds; for others, such as counts, step by step.
 
 The first p rows of a sequence are a part of the likelihood only in the stationary form around the level.  The other
 forms take them as given, and say nothing about how they depend on states.  They are those of ``rows`` if they are
@@ -170,7 +170,7 @@ def draw_observations(
             found[:, d] = np.where(given, y[:, d], values + one.rest)
         y[:] = np.clip(found, -LARGEST, LARGEST)
         return
-    _draw_in_order(rng, model, phi, shift, zeta, lags, y, given)
+    _draw_in_order(rng, model, begin, phi, shift, zeta, lags, y, given)
 
 
 class ColumnLags(NamedTuple):
@@ -254,24 +254,39 @@ def _draw(rng: np.random.Generator, model: Model, phi: Array) -> Array:
 
 
 def _draw_in_order(
-    rng: np.random.Generator, model: Model, phi: Array, shift: Array, zeta: Array, lags: list[ColumnLags], y: Array,
+    rng: np.random.Generator,
+    model: Model,
+    begin: IntArray,
+    phi: Array,
+    shift: Array,
+    zeta: Array,
+    lags: list[ColumnLags],
+    y: Array,
     given: BoolArray,
-) -> None:  # fmt: skip
-    """Draw observations one by one, whose linear predictors are ``shift`` (n, D) and what lags add to it."""
-    effects = model.every_effect
+) -> None:
+    """Draw observations in the order of time, those of all sequences together.
+
+    Their linear predictors are ``shift`` (n, D) and what lags add to it.
+    """
+    effects, n = model.every_effect, len(y)
     others = np.setdiff1d(np.arange(y.shape[1]), effects.moves.predicted)
     first = _draw(rng, model, move_parameters(model.family, phi[given], shift[given], zeta[given, None]))
     y[np.ix_(given, others)] = first[:, others]
-    for t in np.flatnonzero(~given).tolist():
-        eta = shift[t].copy()
-        for one, d in zip(lags, effects.moves.predicted, strict=True):
-            eta[d] += one.rest[t]
-            if one.marks[t] == COMPLETE:
-                recent = one.values[t - effects.reach : t][::-1]
-                eta[d] += one.coefficients[:, one.which[t]] @ recent
-            elif one.marks[t] > 0:
-                eta[d] += one.shares[one.marks[t]] * one.values[t - one.marks[t]]
-        row = _draw(rng, model, move_parameters(model.family, phi[t], eta, zeta[t])[None])[0]
-        y[t] = np.clip(row, -LARGEST, LARGEST)
-        for one, d in zip(lags, effects.moves.predicted, strict=True):
-            one.values[t] = effects.lagged_values(y[t : t + 1, d], one.rest[t], int(d))[0]
+    before, values, weights = [], [], []  # of each column: rows (n, p + 1), what lags are taken of, and their weights
+    for one, d in zip(lags, effects.moves.predicted, strict=True):
+        shift[:, d] += one.rest
+        gap = np.maximum(one.marks, 0)
+        before.append(np.arange(n)[:, None] - np.column_stack([gap, np.tile(np.arange(1, effects.reach + 1), (n, 1))]))
+        values.append(np.nan_to_num(one.values))
+        full = one.coefficients[:, one.which].T * (one.marks == COMPLETE)[:, None]
+        weights.append(np.column_stack([np.where(gap > 0, one.shares[gap], 0.0), full]))
+    rows = np.flatnonzero(~given)
+    step = rows - np.maximum(begin[rows], 0)
+    order = np.argsort(step, kind="stable")
+    for t in np.split(rows[order], np.flatnonzero(np.diff(step[order])) + 1):
+        eta = shift[t]
+        for d, there, value, weight in zip(effects.moves.predicted, before, values, weights, strict=True):
+            eta[:, d] += (weight[t] * value[there[t]]).sum(1)
+        y[t] = np.clip(_draw(rng, model, move_parameters(model.family, phi[t], eta, zeta[t, None])), -LARGEST, LARGEST)
+        for d, one, value in zip(effects.moves.predicted, lags, values, strict=True):
+            value[t] = effects.lagged_values(y[t, d], one.rest[t], int(d))

@@ -1,8 +1,9 @@
-"""Residuals where rows differ: beside the enumeration of all paths, and on simulated series."""
+"""Residuals and predictive checks where rows differ: beside enumeration of all paths, and on simulated series."""
 
 import math
 import zlib
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import oracle_regimes
@@ -13,7 +14,10 @@ from scipy.special import ndtr, stdtr
 from scipy.stats import kstest
 
 import rarehmm as rh
+from rarehmm.common.progress import silent
 from rarehmm.engine.contracts.family import hook
+from rarehmm.posterior import model_check
+from rarehmm.posterior.predictive_checks import check_predictive, replicate
 from rarehmm.posterior.residuals import check_residuals, pseudo_residuals
 
 
@@ -75,7 +79,8 @@ GAUSSIAN = rh.Gaussian()
 def season_and_noise(lags=(0.9,), T=1500, family=GAUSSIAN, form=rh.AroundLevel, phi=((0.0, 1.0), (6.0, 1.0))):
     """Model with a season and autocorrelation, its parameters, and a series that was simulated from it."""
     rng = np.random.default_rng(0)
-    frame = rh.Series(np.zeros((T, hook(family, "columns"))) + np.arange(T)[:, None] % 2, lengths=[T - 200, 200])
+    dummy = np.tile(1.0 + np.arange(T)[:, None] % 2, hook(family, "columns"))
+    frame = rh.Series(dummy - isinstance(family, rh.Bernoulli), lengths=[T - 200, 200])
     model = rh.Model(
         family, 2, rh.no_priors(family), inputs=rh.Inputs.of(frame, [rh.Season(24, order=1)]),
         autoregression=form(len(lags)),
@@ -127,3 +132,60 @@ def test_residuals_show_autocorrelation_that_a_model_has_not():
     without = truth._replace(coefficients=truth.coefficients * [1, 1, 0])
     checks = check_residuals(pseudo_residuals(np.random.default_rng(1), model, without, series), series.bounds)
     assert "residual autocorrelation" in [check.name for check in checks if not check.passed]
+
+
+# ---------------------------------------------------------------- predictive checks
+@pytest.mark.parametrize("name", CASES)
+def test_series_of_the_model_are_like_its_replicates(name):
+    model, truth, series = season_and_noise(**CASES[name])
+    checks = check_predictive(np.random.default_rng(1), model, [truth], series, 20)
+    assert all(check.passed for check in checks), checks
+
+
+def test_a_plain_model_is_unlike_a_series_with_season_and_autocorrelation():
+    """With the moments of the series, and without its memory."""
+    model, truth, series = season_and_noise(lags=(0.8,), phi=((0.0, 1.0), (1.0, 1.0)), T=3000)
+    plain = rh.Model(rh.Gaussian(), 2, rh.no_priors(rh.Gaussian()))
+    y, states = series.read(0, 3000)[:, 0], (np.arange(3000) % 2).astype(int)
+    point = rh.climb(plain, series, plain.natural([[y[states == k].mean() + k, y.var()] for k in (0, 1)],
+                                                  truth.transition), steps=5).parameters  # fmt: skip
+    for one, where, passes in ((model, truth, True), (plain, point, False)):
+        checks = check_predictive(np.random.default_rng(1), one, [where], series, 30)
+        assert all(check.passed for check in checks) == passes
+
+
+def test_replicates_have_the_season_gaps_and_given_rows_of_the_data():
+    model, truth, series = season_and_noise(form=rh.Intercept, lags=(0.3, 0.2), T=800, phi=((0.0, 1e-20),) * 2)
+    y = series.read(0, 800).copy()
+    y[100:120], y[1] = np.nan, np.nan
+    gapped = rh.Series(y, lengths=[600, 200])
+    copy = replicate(np.random.default_rng(2), model, truth, gapped, np.isnan(y))
+    np.testing.assert_array_equal(np.isnan(copy), np.isnan(y))
+    np.testing.assert_array_equal(copy[[0, 600, 601]], y[[0, 600, 601]])
+    settled = np.r_[60:100, 120:600, 660:800]  # without noise, other first rows are forgotten
+    np.testing.assert_allclose(copy[settled], y[settled], atol=1e-6)
+
+
+@pytest.mark.parametrize("start", [None, np.array([1.0, 0.0])], ids=["stationary", "given"])
+def test_pieces_of_a_long_series_are_checked(monkeypatch, start):
+    """A start that is given is that of the series, not of its pieces, also where transitions have inputs."""
+    monkeypatch.setattr(model_check, "LONG", 1000)
+    monkeypatch.setattr(model_check, "FEWEST_ROWS", 0)
+    rng, x = np.random.default_rng(4), np.random.default_rng(5).normal(size=(3000, 1))
+    frame = rh.Series(np.zeros(3000), exog=x)
+    inputs = rh.Inputs.of(frame, [rh.Columns()])
+    model = rh.Model(
+        rh.Gaussian(), 2, rh.no_priors(rh.Gaussian()), start, inputs=inputs, autoregression=rh.AroundLevel(1),
+        transitions=rh.Regression(inputs),
+    )  # fmt: skip
+    slopes = [0.3, -0.3, 0.2, -0.2]
+    truth = model.natural([[0.0, 1.0], [6.0, 1.0]], [[0.98, 0.02], [0.02, 0.98]], [1.0, 0.7, *slopes])
+    series = rh.Series(rh.simulate(rng, model, truth, frame)[0], exog=x)
+    for scale, passes in ((1.0, True), (1.5, False)):
+        wider = truth._replace(phi=truth.phi * [1.0, scale])
+        posterior = SimpleNamespace(model=model, points=lambda count, wider=wider: [wider])
+        found = model_check.checked(np.random.default_rng(1), posterior, series, None, silent)
+        assert found.passed == passes, found
+        assert "1,000 of 3,000 observations" in found.note
+    other, (point,) = model_check.with_start(model, np.array([0.0, 1.0]), [truth])
+    np.testing.assert_array_equal(rh.smooth(other, point, series)[0], [0, 1])
