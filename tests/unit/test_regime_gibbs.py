@@ -12,13 +12,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from oracle_regimes import log_density, node_start, node_transition, nodes, transitions
-from regime_cases import as_model, covering, label, make_case
+from regime_cases import FACTORS, as_model, covering, label, make_case
 
-from rarehmm.exact.complete_data import CompleteData, Path, draw_nodes
+import rarehmm as rh
+from rarehmm.exact.complete_data import CompleteData, Path, draw_nodes, filtered_nodes, sample_nodes
+from rarehmm.exact.passes import log_posterior_value
 from rarehmm.sampling import regime_gibbs
 from rarehmm.sampling.regime_gibbs import Point
 
-CHOICES = [choice for choice in covering() if choice["family"] == "gaussian"]
+PLAIN = {name: levels[0] for name, levels in FACTORS.items()}
+MIXED = [  # the first row has a variance that mixes those of the states
+    PLAIN | {"form": ("level", 1), "inputs": "shared", "scale": True, "sequences": 2},
+    PLAIN | {"form": ("level", 2), "inputs": "both", "missing": True, "states": 3, "forbidden": True},
+]
+CHOICES = [*MIXED, *(choice | {"family": "gaussian"} for choice in covering())]
 
 
 # ---------------------------------------------------------------- the density, written out
@@ -87,13 +94,16 @@ class Noise:
         return self.z
 
 
-def log_gaussian_move(move, point, coordinates, there):
-    """log q of a move whose proposals are affine in their noise, at the coordinates ``there``."""
-    m = len(there)
-    centre = coordinates(move(Noise(np.zeros(m)), point))
-    factor = np.column_stack([coordinates(move(Noise(one), point)) - centre for one in np.eye(m)])
-    z = np.linalg.solve(factor, there - centre)
-    return -0.5 * z @ z - np.linalg.slogdet(factor)[1]
+def log_gaussian_move(move, point, which):
+    """log q of a move of some components from a point, if it is affine in its noise: a function of where it ends."""
+    centre = move(Noise(np.zeros(len(which))), point, which).theta[which]
+    factor = np.column_stack([move(Noise(one), point, which).theta[which] - centre for one in np.eye(len(which))])
+
+    def log_q(new):
+        z = np.linalg.solve(factor, new.theta[which] - centre)
+        return -0.5 * z @ z - np.linalg.slogdet(factor)[1]
+
+    return log_q
 
 
 @pytest.fixture
@@ -109,11 +119,13 @@ def check_gain(situation, old, new, gain, log_q_back, log_q):
     assert gain == pytest.approx(expected, rel=1e-7, abs=1e-6)
 
 
+FIXED = {"mean": [0.5, None], "variance": [None, 1.0]}
 VARIANTS = [(choice, {}) for choice in CHOICES] + [
     (choice, {"tied": tied})
     for choice, tied in zip(CHOICES, [("variance",), ("mean",), ("mean", "variance")] * 3, strict=False)
 ]
-names = {"ids": lambda v: label(v) if "form" in v else "-".join(v.get("tied", ()))}
+VARIANTS += [(choice, {"fixed": FIXED}) for choice in CHOICES[:12] if choice["states"] == 2]
+names = {"ids": lambda v: label(v) if "form" in v else "-".join(v)}
 
 
 # ---------------------------------------------------------------- moves
@@ -124,15 +136,10 @@ def test_levels_and_inputs_are_drawn_from_their_distribution(choice, changes):
     used = np.concatenate(groups)
     assert len(np.unique(used)) == len(used)
     for which in groups:
-
-        def move(rng, point, which=which):
-            return regime_gibbs.draw_linear(rng, point, which)
-
+        log_q = log_gaussian_move(regime_gibbs.draw_linear, s.here, which)
         for _ in range(3):
-            new = move(s.rng, s.here)
-            there = [log_gaussian_move(move, s.here, lambda p, w=which: p.theta[w], p.theta[which])
-                     for p in (s.here, new)]  # fmt: skip
-            check_gain(s, s.here, new, 0.0, *there)
+            new = regime_gibbs.draw_linear(s.rng, s.here, which)
+            check_gain(s, s.here, new, 0.0, log_q(s.here), log_q(new))
             np.testing.assert_array_equal(np.delete(new.theta, which), np.delete(s.here.theta, which))
 
 
@@ -144,20 +151,12 @@ def test_newton_proposals_are_accepted_as_often_as_they_should(choice, gains):
         path = Point(Path(s.model, s.series, s.here.data.nodes), s.here.theta)
         blocks += [(path, which) for which in regime_gibbs.rows_of_transitions(s.model)]
     for here, which in blocks:
-
-        def move(rng, point, which=which):
-            return regime_gibbs.propose(rng, point, which)
-
-        for _ in range(2):
-            new = move(s.rng, here)
-            gain = gains[-1]
-            back, forth = (
-                log_gaussian_move(move, a, lambda p, w=which: p.theta[w], b.theta[which])
-                for a, b in ((new, here), (here, new))
-            )
-            check_gain(s, here, new, gain, back, forth)
-            walked = regime_gibbs.walk(s.rng, here, which)
-            check_gain(s, here, walked, gains[-1], 0.0, 0.0)
+        new = regime_gibbs.propose(s.rng, here, which)
+        gain = gains[-1]
+        back, forth = (log_gaussian_move(regime_gibbs.propose, point, which) for point in (new, here))
+        check_gain(s, here, new, gain, back(here), forth(new))
+        walked = regime_gibbs.walk(s.rng, here, which)
+        check_gain(s, here, walked, gains[-1], 0.0, 0.0)
 
 
 def lag_coordinates(point):
@@ -191,9 +190,6 @@ def test_stationary_lags_are_accepted_as_often_as_they_should(choice, gains):
     check_gain(s, s.here, new, gains[-1], back, forth)
 
 
-MIXED = [c for c in CHOICES if c["start"] == "stationary" and c["transitions"] == "same"]
-
-
 @pytest.mark.parametrize(("choice", "changes"), VARIANTS, **names)
 def test_variances_are_drawn_from_their_distribution(choice, changes, gains, monkeypatch):
     """Or accepted as often as they should, where the first row mixes the variances of all states."""
@@ -204,8 +200,9 @@ def test_variances_are_drawn_from_their_distribution(choice, changes, gains, mon
         new = regime_gibbs.draw_variances(s.rng, s.here)
         squares, counts, prior = given[-1]
         shape, scale = prior.shape + counts / 2, prior.scale + squares / 2
+        free = np.isnan(s.model.fixed_values.phi[: len(shape), 1])
         back, forth = (
-            (-shape * np.log(s2) - scale / s2).sum()
+            (-shape * np.log(s2) - scale / s2)[free].sum()
             for s2 in (p.parameters.phi[: len(shape), 1] for p in (s.here, new))
         )
         check_gain(s, s.here, new, gains[-1] if s.model.every_effect.mixed_start else 0.0, back, forth)
@@ -238,3 +235,117 @@ def test_transition_matrices_are_drawn_from_their_distribution(choice, gains):
         new = regime_gibbs.draw_matrix(s.rng, s.here)
         back, forth = (log_q(p.parameters.transition) for p in (s.here, new))
         check_gain(s, s.here, new, gains[-1] if s.model.start is None else 0.0, back, forth)
+
+
+# ---------------------------------------------------------------- states
+def every_path(case):
+    """All paths of the oracle's nodes that have a positive probability, and their probabilities given the series."""
+    found, P = [], transitions(case)
+
+    def continued(path):
+        t = len(path)
+        if t == len(case.y):
+            found.append(path)
+            return
+        start = node_start(case, P[t]) if t in case.firsts else node_transition(case, P[t])[path[-1]]
+        for n in np.flatnonzero(start):
+            if case.states[t] in (-1, nodes(case)[n][0]):
+                continued((*path, int(n)))
+
+    continued(())
+    logs = np.array([log_joint(case, path) for path in found])
+    return np.array(found), np.exp(logs - np.logaddexp.reduce(logs))
+
+
+def errors_of_paths(choice, paths=1000, **changes):
+    """Differences, in standard errors, between frequencies and probabilities of nodes and of pairs of them."""
+    s = Situation(choice)
+    exact, probability = every_path(s.case)
+    work, filtered = filtered_nodes(s.model, s.here.parameters, s.series)
+    for name, value in changes.items():
+        setattr(work, name, value)
+    found = np.array([
+        oracle_path(s.model, sample_nodes(s.rng.random(len(s.series)), work, filtered)) for _ in range(paths)
+    ])  # fmt: skip
+    M, out = len(nodes(s.case)), []
+    for of in (lambda x: x, lambda x: x[:, :-1] * M + x[:, 1:]):
+        for t in range(of(exact).shape[1]):
+            p = np.minimum(np.bincount(of(exact)[:, t], probability, M * M), 1.0)
+            share = np.bincount(of(found)[:, t], minlength=M * M) / paths
+            assert not share[p == 0].any()
+            certain = p > 1 - 1e-12
+            assert (share[certain] == 1).all()
+            used = (p * paths > 5) & ~certain
+            out.append((share - p)[used] / np.sqrt(p * (1 - p) / paths)[used])
+    return np.concatenate(out)
+
+
+PATHS = [c for c in CHOICES if c["states"] == 2 or (c["known"] and c["transitions"] != "phases")][::6]
+
+
+@pytest.mark.parametrize("choice", PATHS, ids=label)
+def test_paths_are_drawn_from_their_distribution(choice):
+    assert np.abs(errors_of_paths(choice)).max() < 4.5
+
+
+def test_that_test_would_notice_states_that_do_not_look_back():
+    """Backward sampling with the weights of another transition matrix."""
+    s = Situation(MIXED[0])
+    P = s.here.parameters.transition
+    other = s.here.parameters._replace(transition=0.2 * P + 0.4)
+    point = filtered_nodes(s.model, other, s.series)[0].point
+    assert np.abs(errors_of_paths(MIXED[0], point=point)).max() > 6
+
+
+# ---------------------------------------------------------------- whole chains
+PRIORS = rh.Priors(
+    (rh.Normal(0.0, 4.0), rh.InverseGamma(4.0, 6.0)), rh.Dirichlet(2.0), rh.EffectPriors((1.0,), 0.5, 0.7, 1.0)
+)
+SHORT = {name: levels[0] for name, levels in FACTORS.items()} | {"known": True}
+CHAINS = [
+    (SHORT | {"form": ("level", 1), "inputs": "shared", "missing": True}, {}),
+    (SHORT | {"form": ("intercept", 1), "inputs": "switching", "transitions": "phases"}, {"tied": ("variance",)}),
+    (SHORT | {"form": ("level", 2), "inputs": "both"}, {}),
+    (SHORT | {"form": ("level", 1), "transitions": "inputs", "scale": True}, {}),
+    (SHORT | {"form": ("hamilton", 2), "sequences": 2}, {"tied": ("variance",)}),
+    (SHORT | {"form": ("level", 1), "switching_lags": True, "transitions": "phases"}, {}),
+]
+
+
+def standard_errors_off(choice, changes, sweeps, points):
+    """Differences, in standard errors, between the moments of a chain and those of weighted points.
+
+    The first and second moments of all components of theta, of which the points come from a wide t distribution.
+    """
+    model, parameters, series = as_model(make_case(choice, 8), "default")
+    model, rng = replace(model, priors=PRIORS, **changes), np.random.default_rng(8)
+    draws = rh.gibbs(rng, model, series, model.unpack(model.pack(parameters)), sweeps)[sweeps // 10 :]
+    centre, factor = draws.mean(0), np.linalg.cholesky(1.3 * np.cov(draws.T))
+    z, df = rng.standard_normal((points, model.size)), 6
+    z /= np.sqrt(rng.chisquare(df, (points, 1)) / df)
+    logs = np.array([log_posterior_value(model, centre + factor @ one, series) for one in z])
+    logs += (df + model.size) / 2 * np.log1p((z**2).sum(1) / df)
+    weight = np.exp(logs - logs.max())
+    weight /= weight.sum()
+    assert 1 / (weight**2).sum() > points / 50
+
+    def moments(theta):
+        standard = (theta - centre) / draws.std(0)
+        return np.hstack([standard, standard**2])
+
+    chain, of_points = moments(draws), moments(centre + z @ factor.T)
+    batches = chain[: len(chain) // 20 * 20].reshape(20, -1, chain.shape[1]).mean(1)
+    mean = weight @ of_points
+    variance = batches.var(0, ddof=1) / 20 + (weight**2) @ (of_points - mean) ** 2
+    return (chain.mean(0) - mean) / np.sqrt(variance)
+
+
+@pytest.mark.parametrize(("choice", "changes"), CHAINS[:2], **names)
+def test_chains_have_the_moments_of_the_posterior(choice, changes):
+    assert np.abs(standard_errors_off(choice, changes, 250, 700)).max() < 5
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("choice", "changes"), CHAINS, **names)
+def test_long_chains_have_the_moments_of_the_posterior(choice, changes):
+    assert np.abs(standard_errors_off(choice, changes, 4000, 8000)).max() < 5
