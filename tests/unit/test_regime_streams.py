@@ -159,6 +159,7 @@ def test_the_season_follows_the_times_of_the_rows(aware):
         regimes.update(stream, [1.0, 2.0], times=hours[:1])
 
 
+@pytest.mark.plain
 def test_counts_and_several_columns():
     rng = np.random.default_rng(3)
     counts = rng.poisson(3.0, 40).astype(float)
@@ -289,6 +290,9 @@ def test_rows_that_are_impossible_are_refused():
     fixed = {"transition": [[None, None, 0], [None, None, None], [None, None, None]]}
     model = Model(Gaussian(), 3, no_priors(Gaussian()), fixed=fixed)
     regimes = RegimeFilter(model, [model.natural(np.ones((3, 2)), [[0.9, 0.1, 0.0], [0.3, 0.3, 0.4], [0.2, 0.2, 0.6]])])
+    with np.errstate(divide="ignore"):
+        value = log_likelihood(model, regimes.points[0], Series([0.0, 1.0, 0.5], states=[-1, 0, 2]))
+    assert value == -np.inf
     stream = regimes.update(RegimeStream(), [0.0, 1.0], states=[-1, 0]).stream
     with pytest.raises(ValueError, match=r"y\[0\] \(row 2 of the stream\) is \[0.5\], which is impossible under"):
         regimes.update(stream, 0.5, states=[2])

@@ -37,7 +37,12 @@ def densities(model: Model, point: Point, y: Array) -> Array:
 
 def row_ranges(series: Series) -> list[tuple[int, int]]:
     """Ranges [low, high) of rows to process one after the other."""
-    return [(low, min(len(series), low + blocks.CHUNK)) for low in range(0, len(series), blocks.CHUNK)]
+    return ranges_between(0, len(series))
+
+
+def ranges_between(first: int, last: int) -> list[tuple[int, int]]:
+    """Ranges [low, high) into which to split the rows [first, last)."""
+    return [(low, min(last, low + blocks.CHUNK)) for low in range(first, last, blocks.CHUNK)]
 
 
 def add_expected(

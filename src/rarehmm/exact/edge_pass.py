@@ -41,7 +41,7 @@ from rarehmm.engine.lanes import LANES
 from rarehmm.exact import blocks
 from rarehmm.exact.block_pass import CAREFUL, EVERY, TOLERANCE, Expectations
 from rarehmm.exact.block_sample import Observations, objective_of, rows_in
-from rarehmm.exact.densities import add_constants, constant_total, row_ranges, sequence_starts
+from rarehmm.exact.densities import add_constants, constant_total, ranges_between, row_ranges, sequence_starts
 from rarehmm.model.autoregression import AroundLevel
 from rarehmm.model.effects import NO_ROWS, EffectGradient, RowTerms, start_scale_gradient
 from rarehmm.model.information import Information, information, total_information
@@ -391,13 +391,7 @@ class EdgePass:
                 "memory_limit, or use small probabilities, such as 1e-10, instead of zeros."
             )
         T, M = len(self.series), len(chain.first_kind)
-        filtered, predictive, top, before = np.empty((T, M)), np.empty(T), np.empty(T), np.zeros(M)
-        for low, high in row_ranges(self.series):
-            terms, logp, log_weight, log_start, fresh = self.log_terms(low, high)
-            rows = slice(low, high)
-            top[rows] = logp.max(1)
-            logp -= top[rows, None]
-            log_forward_edges(logp, log_weight, log_start, fresh, chain, before, filtered[rows], predictive[rows])
+        filtered, predictive, top = self.log_filter(0, T, np.zeros(M))
         flat, _ = edge_sums(self.point, chain)
         message, gradients, about = np.zeros(M), [], []
         for low, high in reversed(row_ranges(self.series)) if self.back else ():
@@ -447,6 +441,23 @@ class EdgePass:
         about = information_of(model, self.parameters, terms, kinds, out, ext) if self.task.kinds else None
         starts = np.zeros(terms.steps.starts.shape)
         return mine, model.every_effect.gradient(self.parameters, terms, out, starts, model.unfolding), about
+
+    def log_filter(self, low: int, high: int, before: Array) -> tuple[Array, Array, Array]:
+        """Log filter (n, M) of nodes in rows [low, high), log predictive densities (n,), and what to add to these (n,).
+
+        ``before`` (M,) is the log filter of row low - 1.
+        """
+        n, before = high - low, before.copy()
+        filtered, predictive, top = np.empty((n, len(before))), np.empty(n), np.empty(n)
+        for first, last in ranges_between(low, high):
+            _, logp, log_weight, log_start, fresh = self.log_terms(first, last)
+            rows = slice(first - low, last - low)
+            top[rows] = logp.max(1)
+            logp -= top[rows, None]
+            log_forward_edges(
+                logp, log_weight, log_start, fresh, self.model.unfolding.chain, before, filtered[rows], predictive[rows]
+            )
+        return filtered, predictive, top
 
     def log_terms(self, low: int, high: int) -> tuple[RowTerms, Array, Array, Array, Any]:
         """Columns of the rows [low, high) and those before them, and their log densities, weights and starts."""

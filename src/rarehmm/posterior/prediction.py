@@ -28,6 +28,12 @@ def log_score(model: Model, points: list[Parameters], series: Series, *, threads
     return float(logsumexp(values) - np.log(len(values)))
 
 
+def check_no_effects(model: Model, who: str, instead: str) -> None:
+    """Raise ValueError if the rows of a model differ, for functions that know nothing but states."""
+    if model.effects is not None:
+        raise ValueError(f"{who} does not support models with inputs, lags or phases; use {instead}.")
+
+
 # ---------------------------------------------------------------- streams
 class Stream(NamedTuple):
     """State of a stream of observations, as returned by ``RareHMM.update``.
@@ -105,6 +111,7 @@ class StreamParameters(NamedTuple):
     @classmethod
     def of(cls, model: Model, points: list[Parameters]) -> "StreamParameters":
         """Prepare ``points`` for streaming."""
+        check_no_effects(model, "StreamParameters", "RegimeFilter")
         constants = np.array([[prepare(model.family, phi) for phi in point.phi] for point in points])
         start, transition = np.array([p.start for p in points]), np.array([p.transition for p in points])
         return cls(model.family, start, transition, tuple(np.moveaxis(constants, -1, 0)))
@@ -179,6 +186,7 @@ def forecast(
     size: int = 1000,
 ) -> Forecast:
     """Forecast a series whose last state has the given distribution (Z, K) under each of Z points."""
+    check_no_effects(model, "forecast", "RegimeFilter.forecast")
     check_whole("horizon", horizon)
     check_whole("size", size, 0)
     steps = np.stack([point.transition for point in points])  # (Z, K, K)
@@ -203,6 +211,7 @@ def state_densities(model: Model, draws: Draws, y: Array, state: int) -> Array:
 
     .. math:: \log p(Y^{(r)} \mid \theta_z, X^{(r)} = k)
     """
+    check_no_effects(model, "state_densities", "log_score")
     draws, y = flatten_draws(draws), np.atleast_2d(np.asarray(y, dtype=float).T).T  # (n, D)
     value = y[:, 0] if columns(model.family) == 1 else tuple(y.T)
     logs = [log_density(model.family, value, prepare(model.family, phi)) for phi in draws.phi[:, state]]
@@ -219,6 +228,7 @@ def flatten_draws(draws: Draws) -> Draws:
 
 def sequence_densities(model: Model, draws: Draws, y: Array) -> Array:
     r"""Return log densities (Z, n) of n held-out sequences y (n, m) under Z draws, from the model's start."""
+    check_no_effects(model, "sequence_densities", "log_score")
     draws, y = flatten_draws(draws), np.atleast_2d(np.asarray(y, dtype=float))
     _, m = y.shape
     K = draws.transition.shape[-1]

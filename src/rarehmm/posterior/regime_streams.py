@@ -22,7 +22,7 @@ from rarehmm.data.rows import Rows, concatenate
 from rarehmm.data.series import Series
 from rarehmm.engine.contracts.family import constant, domains
 from rarehmm.engine.kernels.edges import EdgePoint, log_forward_edges
-from rarehmm.exact.blocks import CHUNK
+from rarehmm.exact.densities import ranges_between
 from rarehmm.exact.edge_pass import edge_point, log_terms
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
@@ -299,8 +299,8 @@ class RegimeFilter:
         """Filter new rows that were checked before, such as those that ``Series.read_rows`` returns."""
         stream = self._checked(stream)
         found, values = [], []
-        for low in range(0, len(rows.y), CHUNK):
-            part = rows.at(slice(low, low + CHUNK))
+        for low, high in ranges_between(0, len(rows.y)):
+            part = rows.at(slice(low, high))
             nodes, log_densities = self._filter(stream, part)
             stream = self._after(stream, part, nodes[:, -1], log_densities)
             found.append(_of_states(np.exp(nodes).mean(0), stream.node_state))
@@ -326,8 +326,8 @@ class RegimeFilter:
         stream = stream or RegimeStream()
         for first, last in zip(series.bounds[:-1].tolist(), series.bounds[1:].tolist(), strict=True):
             stream = stream.at_new_sequence()
-            for low in range(first, last, CHUNK):
-                stream = self.update_rows(stream, series.read_rows(low, min(low + CHUNK, last))).stream
+            for low, high in ranges_between(first, last):
+                stream = self.update_rows(stream, series.read_rows(low, high)).stream
         return stream
 
     # ------------------------------------------------------------ rows to come
@@ -407,8 +407,7 @@ class RegimeFilter:
             top = logp.max(1)
             logp -= top[:, None]
             before = np.zeros(M) if stream.nodes is None else stream.nodes[z].copy()
-            with np.errstate(invalid="ignore"):  # of impossible rows
-                log_forward_edges(logp, log_weight, log_start, fresh, chain, before, nodes[z], values[z])
+            log_forward_edges(logp, log_weight, log_start, fresh, chain, before, nodes[z], values[z])
             values[z] += top
         if not np.isfinite(values).all():
             z, i = np.argwhere(~np.isfinite(values))[0].tolist()

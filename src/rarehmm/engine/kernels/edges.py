@@ -1040,12 +1040,15 @@ def log_forward_edges(logp, log_weight, log_start, fresh, chain, before, filtere
             for m in range(M):
                 filtered[t, m] = top[m] + np.log(filtered[t, m]) if top[m] > -np.inf else -np.inf
         highest = np.max(filtered[t])
-        total = 0.0
+        predictive[t] = highest
+        if highest > -np.inf:  # the row is possible
+            total = 0.0
+            for m in range(M):
+                total += np.exp(filtered[t, m] - highest)
+            predictive[t] += np.log(total)
+            for m in range(M):
+                filtered[t, m] -= predictive[t]
         for m in range(M):
-            total += np.exp(filtered[t, m] - highest)
-        predictive[t] = highest + np.log(total)
-        for m in range(M):
-            filtered[t, m] -= predictive[t]
             before[m] = filtered[t, m]
 
 
