@@ -206,6 +206,16 @@ def smooth(
     return out
 
 
+def state_counts(model: Model, parameters: Parameters, series: Observations, *, threads: int | None = None) -> Array:
+    """Expected number of observations (K,) in each state, given the whole series."""
+    if not needs_edges(model, series):
+        return expectations(model, parameters, series, with_statistics=True, threads=threads).counts
+    gamma, out = smooth(model, parameters, series, threads=threads), np.zeros(model.n_states)
+    for low, rows in rows_in(series).strides():
+        out += (~np.isnan(rows)).any(1) @ gamma[low : low + len(rows)]
+    return out
+
+
 def filter_states(
     model: Model, parameters: Parameters, series: Observations, *, threads: int | None = None, sequential: bool = False
 ) -> Array:

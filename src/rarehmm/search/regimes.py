@@ -16,7 +16,7 @@ from rarehmm.data.series import Series
 from rarehmm.emissions import rivals
 from rarehmm.exact.block_sample import Observations, rows_in
 from rarehmm.exact.em import normalised_rows
-from rarehmm.exact.passes import expectations, log_likelihood, smooth
+from rarehmm.exact.passes import log_likelihood, smooth, state_counts
 from rarehmm.model.coordinates import AdditiveLogRatio
 from rarehmm.model.model import Model
 from rarehmm.model.named_priors import default_priors
@@ -136,7 +136,7 @@ def classify_by_occupancy(
     of each state, if they have been computed already.
     """
     if counts is None:
-        counts = expectations(model, parameters, series, with_statistics=True, threads=threads).counts
+        counts = state_counts(model, parameters, series, threads=threads)
     gamma = smooth(model, parameters, pieces(rows_in(series), SAMPLE) if seen is None else seen, threads=threads)
     share, stay = counts / counts.sum(), np.diag(parameters.transition)
     found = []
