@@ -290,7 +290,7 @@ def test_rows_that_are_impossible_are_refused():
     fixed = {"transition": [[None, None, 0], [None, None, None], [None, None, None]]}
     model = Model(Gaussian(), 3, no_priors(Gaussian()), fixed=fixed)
     regimes = RegimeFilter(model, [model.natural(np.ones((3, 2)), [[0.9, 0.1, 0.0], [0.3, 0.3, 0.4], [0.2, 0.2, 0.6]])])
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         value = log_likelihood(model, regimes.points[0], Series([0.0, 1.0, 0.5], states=[-1, 0, 2]))
     assert value == -np.inf
     stream = regimes.update(RegimeStream(), [0.0, 1.0], states=[-1, 0]).stream
