@@ -185,8 +185,8 @@ def state_estimates(mode: Mode) -> tuple[Array, Array]:
 
     Emission parameters come first.
     """
-    places, owner = state_places(mode.model), mode.model.spread
-    spread = np.where(owner >= 0, np.linalg.norm(mode.factor, axis=1)[owner], 0.0)
+    places = state_places(mode.model)
+    spread = np.append(np.linalg.norm(mode.factor, axis=1), 0.0)[mode.model.spread]  # -1, the last, where fixed
     return mode.model.with_fixed(mode.theta)[places], spread[places]
 
 
