@@ -28,20 +28,21 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "transitions": (),
     "model": (
         "priors", "conjugate", "scaled_priors", "parameters", "checks", "learnable", "moves", "named_priors",
-        "stationary", "coordinates", "fixed", "autoregression", "unfolding", "effects", "coefficients", "target",
-        "model", "simulation",
+        "stationary", "coordinates", "fixed", "autoregression", "unfolding", "effects", "information", "coefficients",
+        "target", "model", "effect_simulation", "simulation",
     ),
     "emissions": (),
     "exact": (
-        "blocks", "block_sample", "statistics", "densities", "block_pass", "edge_pass", "passes", "batched", "em",
+        "blocks", "block_sample", "statistics", "densities", "block_pass", "edge_pass", "edge_prediction", "complete_data", "passes",
+        "batched", "scoring", "em",
     ),
     "search": ("labels", "initial", "regimes", "selection", "mode", "long_series"),
     "windows": ("windows", "gradients", "label_sums", "information", "pool"),
     "designs": (),
     "samplers": (),
     "sampling": (
-        "chains", "starts", "gibbs", "langevin", "hmc", "proposals", "importance", "variational", "arviz_adapter",
-        "diagnostics", "methods", "paper_sampler", "rule",
+        "chains", "starts", "regime_gibbs", "gibbs", "langevin", "hmc", "proposals", "importance", "variational",
+        "arviz_adapter", "diagnostics", "methods", "paper_sampler", "rule",
     ),
     "conformance": ("requirements", "emission", "design", "sampler", "transition"),
     "posterior": (

@@ -162,8 +162,8 @@ class RowFormat(NamedTuple):
         column = np.reshape(np.asarray(states, dtype=float), (-1, 1))
         if len(column) != n:
             raise ValueError(f"states has {len(column)} entries and there are {n} observations; they must correspond.")
-        bad, _, highest = scan_states(column)
-        if bad is None and highest >= self.n_states:
+        bad, _, known = scan_states(column)
+        if bad is None and max(known, default=-1) >= self.n_states:
             row = int(np.argmax(column[:, 0] >= self.n_states))
             bad = row, float(column[row, 0])
         if bad is not None:

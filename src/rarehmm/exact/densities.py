@@ -1,5 +1,6 @@
 """Log densities of the rows of a series in each state, and the pieces that exact inference is built from."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,6 +71,9 @@ def constant_total(model: Model, series: Observations) -> float:
     if not has(model.family, "constant"):
         return 0.0
     series = rows_in(series)
+    if model.n_lags > 0:
+        key = (type(model.family), model.family, model.autoregression)
+        return series.remember(key, lambda: sum(float(found.sum()) for _, found in constants(model, series)))
     return series.remember(
         (type(model.family), model.family), lambda: float(np.sum(series.map(Constants(model.family))))
     )
@@ -88,5 +92,28 @@ class Constants:
 def add_constants(model: Model, series: Series, predictive: Array) -> None:
     """Add the terms that the family's ``log_density`` leaves out to predictive log densities (T,)."""
     if has(model.family, "constant"):
-        for first, y in series.strides():
-            predictive[first : first + len(y)] += constant(model.family, y)
+        for first, found in constants(model, series):
+            predictive[first : first + len(found)] += found
+
+
+def constants(model: Model, series: Series) -> Iterator[tuple[int, Array]]:
+    """Iterate over stretches of rows: number of the first row, and what ``log_density`` leaves out of each row."""
+    for first, y in series.strides():
+        counted = y if model.n_lags == 0 else with_lags(model, series, first, first + len(y))
+        yield first, constant(model.family, counted)
+
+
+def with_lags(model: Model, series: Series, first: int, last: int) -> Array:
+    """Rows [first, last) with observations missing that do not count since they lack lags."""
+    effects, ar, p, n = model.every_effect, model.autoregression, model.n_lags, last - first
+    low, rows = max(first - p, 0), np.arange(first, last)
+    y = series.read(low, last)
+    begin = series.bounds[np.searchsorted(series.bounds, rows, side="right") - 1]
+    counts = np.broadcast_to((rows - begin >= p)[:, None], (n, y.shape[1]))
+    if not effects.fills_gaps:
+        seen = np.concatenate([np.zeros((p + 1 - (first - low), y.shape[1])), np.cumsum(~np.isnan(y), axis=0)])
+        counts = counts & (seen[p:-1] - seen[:n] == p)
+    elif ar is not None and not ar.conditional:
+        counts = np.full(counts.shape, True)
+    predicted = np.isin(np.arange(y.shape[1]), effects.moves.predicted)
+    return np.where(counts | ~predicted, y[first - low :], np.nan)

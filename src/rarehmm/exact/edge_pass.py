@@ -132,6 +132,7 @@ class EdgePass:
     ) -> None:
         model.check(rows_in(series))
         check_threads(threads)
+        model = model.on(rows_in(series))
         self.model, self.parameters, self.series = model, parameters, rows_in(series)
         self.objective, self.origins = objective_of(series), np.asarray(series.origins)
         self.point = edge_point(model, parameters)
@@ -182,7 +183,7 @@ class EdgePass:
         slopes, first, pairs = np.zeros(effects.size), np.zeros(K), np.zeros((K, K))
         all_about = total_information(about) if self.task.kinds else None
         if all_about is not None:
-            steps = np.bincount(unfolding.entry[unfolding.advance, 0], edges[unfolding.advance], K)
+            steps = np.bincount(unfolding.entry[unfolding.advance, 0], edges[unfolding.advance], K).astype(float)
             all_about = all_about._replace(advances=steps)
         if self.back:
             scores = scores + sum(part.scores for part in gradients)
@@ -383,7 +384,7 @@ class EdgePass:
     # ------------------------------------------------------------ log space
     def in_log_space(self) -> Expectations:
         """Compute everything in log space, step by step: much slower, but correct for any transition matrix."""
-        model, effects, chain = self.model, self.model.every_effect, self.model.unfolding.chain
+        model, chain = self.model, self.model.unfolding.chain
         if not self.objective.is_exact:
             raise ValueError(
                 "a sample of blocks cannot be processed in log space, which these impossible transitions need. Raise "
@@ -395,32 +396,19 @@ class EdgePass:
         message, gradients, about = np.zeros(M), [], []
         for low, high in reversed(row_ranges(self.series)) if self.back else ():
             terms, logp, log_weight, _, fresh = self.log_terms(low, high)
-            rows, ext = slice(low, high), len(terms.y) - (high - low)
+            rows = slice(low, high)
             logp -= top[rows, None]
             kinds = np.empty((high - low, len(chain.state)))
-            out = np.zeros((len(terms.y), terms.at.differentiated))
             edges, first = np.zeros(len(chain.source)), np.zeros(M)
             weights = np.zeros((high - low, len(chain.source)))
-            changing = terms.at.weights > 0
             log_backward_edges(
                 logp, log_weight, fresh, chain, filtered[rows], predictive[rows], filtered[max(low - 1, 0)].copy(),
-                message, edges, first, kinds, weights, changing,
+                message, edges, first, kinds, weights, terms.at.weights > 0,
             )  # fmt: skip
-            if changing:
-                out[ext:, terms.at.weight : terms.at.weight + terms.at.weights] = weights
-            mine, sums = edge_sums(self.point, chain)
-            group = workspace(1, self.point, terms.x.shape[1], model)
-            with explained(model.name):
-                y, x = terms.y[ext:], terms.x[ext:]
-                add_rows(model.family, self.point, chain, terms.at, y, x, kinds, group, sums, out[ext:])
-            sums.edges[:, 0] += edges
-            sums.first[:, 0] += first
+            mine, slopes, found = self.derivatives(terms, kinds, weights, edges, first)
             flat += mine
-            if self.task.kinds:
-                about.append(information_of(model, self.parameters, terms, kinds, out, ext))
-            gradients.append(
-                effects.gradient(self.parameters, terms, out, np.zeros(terms.steps.starts.shape), model.unfolding)
-            )
+            gradients.append(slopes)
+            about.append(found)
         if len(self.probabilities) > 0:
             nodes = filtered if self.back else np.exp(filtered)
             self.probabilities[:] = 0.0
@@ -429,6 +417,30 @@ class EdgePass:
             self.predictive[:] = predictive + top
             add_constants(model, self.series, self.predictive)
         return self.expectations(float((predictive + top).sum()), flat.sum(-1), gradients, about)
+
+    def derivatives(
+        self, terms: RowTerms, kinds: Array, weights: Array, edges: Array, first: Array
+    ) -> tuple[Array, EffectGradient, Information | None]:
+        """Sums, derivatives and information of rows whose expectations are given.
+
+        Responsibilities ``kinds`` (n, U) and transitions ``weights`` (n, E) are those of the rows themselves, without
+        the rows that are there for their lags; ``edges`` (E,) and ``first`` (M,) are sums over rows.  ``weights`` are
+        read only if transitions change.
+        """
+        model, at, ext = self.model, terms.at, len(terms.y) - len(kinds)
+        out = np.zeros((len(terms.y), at.differentiated))
+        if at.weights > 0:
+            out[ext:, at.weight : at.weight + at.weights] = weights
+        mine, sums = edge_sums(self.point, model.unfolding.chain)
+        group = workspace(1, self.point, terms.x.shape[1], model)
+        with explained(model.name):
+            y, x = terms.y[ext:], terms.x[ext:]
+            add_rows(model.family, self.point, model.unfolding.chain, at, y, x, kinds, group, sums, out[ext:])
+        sums.edges[:, 0] += edges
+        sums.first[:, 0] += first
+        about = information_of(model, self.parameters, terms, kinds, out, ext) if self.task.kinds else None
+        starts = np.zeros(terms.steps.starts.shape)
+        return mine, model.every_effect.gradient(self.parameters, terms, out, starts, model.unfolding), about
 
     def log_filter(self, low: int, high: int, before: Array) -> tuple[Array, Array, Array]:
         """Log filter (n, M) of nodes in rows [low, high), log predictive densities (n,), and what to add to these (n,).
@@ -531,30 +543,28 @@ def information_of(
     return information(model.every_effect, parameters, terms, every, counts, model.unfolding)
 
 
-def decode_edges(model: Model, parameters: Parameters, series: Series) -> tuple[IntArray, float]:
-    """Most probable path of states (T,), and its joint log density with the series without constants."""
+def decode_edges(model: Model, parameters: Parameters, series: Series) -> IntArray:
+    """States (T,) on the most probable path of nodes."""
     work, chain = EdgePass(model, parameters, series, 1, False), model.unfolding.chain
     T, M = len(series), len(chain.first_kind)
-    back, best, total = np.empty((T, M), dtype=np.int32), np.zeros(M), 0.0
+    back, best = np.empty((T, M), dtype=np.int32), np.zeros(M)
     for low, high in row_ranges(series):
         _, logp, log_weight, log_start, fresh = work.log_terms(low, high)
         viterbi_edges(logp, log_weight, log_start, fresh, chain, best, back[low:high])
     nodes = np.empty(T, dtype=np.int64)
     trace(back, int(np.argmax(best)), nodes)
+    return np.asarray(chain.node_state[nodes])
+
+
+def joint_edge_density(model: Model, parameters: Parameters, series: Series, path: IntArray) -> float:
+    """Joint log density of a series without constants and a path of states (T,), summed over nodes that have these."""
+    work, chain = EdgePass(model, parameters, series, 1, False), model.unfolding.chain
+    total, before = 0.0, np.zeros(len(chain.first_kind))
     for low, high in row_ranges(series):
-        total += _along(work, nodes, low, high)
-    return np.asarray(chain.node_state[nodes]), total
-
-
-def _along(work: EdgePass, nodes: IntArray, low: int, high: int) -> float:
-    """Joint log density of rows [low, high) and their nodes, given the node before."""
-    chain = work.model.unfolding.chain
-    _, logp, log_weight, log_start, fresh = work.log_terms(low, high)
-    lookup = np.full((len(chain.first_kind),) * 2, -1)
-    lookup[chain.source, chain.target] = np.arange(len(chain.source))
-    here, row = nodes[low:high], np.arange(high - low)
-    edge = lookup[nodes[np.maximum(np.arange(low, high) - 1, 0)], here]
-    changing, starting = len(log_weight) > 1, len(log_start) > 1
-    steps = log_weight[row if changing else 0, edge] + logp[row, chain.kind[edge]]
-    begun = log_start[row if starting else 0, here] + logp[row, chain.first_kind[here]]
-    return float(np.where(fresh, begun, steps).sum())
+        _, logp, log_weight, log_start, fresh = work.log_terms(low, high)
+        logp[path[low:high, None] != chain.state] = -np.inf
+        filtered, predictive = np.empty((high - low, len(before))), np.empty(high - low)
+        with np.errstate(invalid="ignore"):
+            log_forward_edges(logp, log_weight, log_start, fresh, chain, before, filtered, predictive)
+        total += float(predictive.sum())
+    return -np.inf if np.isnan(total) else total

@@ -30,13 +30,7 @@ def scoring_step(model: Model, theta: Array, slope: Array, about: Information) -
 
     Rows of transition matrices without inputs do not move.
     """
-    parameters, curvature = model.unpack(theta), np.zeros((len(model.vector),) * 2)
-    variances = _add_emission(model, parameters, about, curvature)
-    rows = _add_transitions(model, parameters, about, curvature)
-    _add_priors(model, parameters, theta, curvature)
-    used = model.spread >= 0
-    owner, gathered = model.spread[used], np.zeros((model.size, model.size))
-    np.add.at(gathered, (owner[:, None], owner), curvature[np.ix_(used, used)])
+    gathered, variances, rows = curvature(model, theta, about)
     diagonal = np.diag(gathered)
     known = diagonal > 0
     scale = 1 / np.sqrt(np.where(known, diagonal, 1.0))
@@ -48,6 +42,21 @@ def scoring_step(model: Model, theta: Array, slope: Array, about: Information) -
         closed = np.log1p(np.maximum(slope / diagonal, -0.99))
     step = np.where(variances[free] & known, closed, step)
     return np.where(rows[free], step, 0.0)
+
+
+def curvature(model: Model, theta: Array, about: Information) -> tuple[Array, BoolArray, BoolArray]:
+    """Curvature (d, d) of minus the expected complete-data log posterior at theta (d,), priors included.
+
+    Also the masks (full,) of variances and of the components that ``scoring_step`` moves.
+    """
+    parameters, out = model.unpack(theta), np.zeros((len(model.vector),) * 2)
+    variances = _add_emission(model, parameters, about, out)
+    rows = _add_transitions(model, parameters, about, out)
+    _add_priors(model, theta, out)
+    used = model.spread >= 0
+    owner, gathered = model.spread[used], np.zeros((model.size, model.size))
+    np.add.at(gathered, (owner[:, None], owner), out[np.ix_(used, used)])
+    return gathered, variances, rows
 
 
 def places(model: Model) -> dict[str, slice]:
@@ -84,12 +93,12 @@ def _add_emission(model: Model, parameters: Parameters, about: Information, out:
             out[mine, mine] = about.counts / 2
         elif i != level:
             out[mine, mine] = about.squares[:, i]
-    where = _location_places(model, level)
+    where = location_places(model, level)
     found = about.location
     if model.coefficients.is_partial and effects.shapes["lags"][0] > 0:
         phi = effects.block("lags", parameters.coefficients)[:, 0, 0]
         turn = np.eye(len(found))
-        turn[-len(phi) :, -len(phi) :] = _lag_jacobian(model, parameters)
+        turn[-len(phi) :, -len(phi) :] = lag_jacobian(model, parameters)
         found = turn.T @ found @ turn
     kept = where >= 0
     out[np.ix_(where[kept], where[kept])] += found[np.ix_(kept, kept)]
@@ -97,7 +106,7 @@ def _add_emission(model: Model, parameters: Parameters, about: Information, out:
     return variances
 
 
-def _location_places(model: Model, level: int) -> IntArray:
+def location_places(model: Model, level: int) -> IntArray:
     """Place of each component of ``Information.location`` in the vector of all parameters, -1 if it has none."""
     K, at = model.n_states, places(model)
     levels = level * K + np.arange(K) if level >= 0 else np.full(K, -1)
@@ -105,11 +114,11 @@ def _location_places(model: Model, level: int) -> IntArray:
     return np.concatenate([levels, *rest])
 
 
-def _lag_jacobian(model: Model, parameters: Parameters) -> Array:
+def lag_jacobian(model: Model, parameters: Parameters) -> Array:
     """Derivatives (p, p) of the lags in the hyperbolic arctangents of their partial autocorrelations."""
     x = model.coefficients.pack(parameters.coefficients)
     partial = np.tanh(x[model.coefficients.slices["lags"]])
-    return partial_jacobian(partial) * (1 - partial**2)
+    return np.asarray(partial_jacobian(partial) * (1 - partial**2))
 
 
 def _add_transitions(model: Model, parameters: Parameters, about: Information, out: Array) -> BoolArray:
@@ -136,7 +145,7 @@ def _add_transitions(model: Model, parameters: Parameters, about: Information, o
     return rows
 
 
-def _add_priors(model: Model, parameters: Parameters, theta: Array, out: Array) -> None:
+def _add_priors(model: Model, theta: Array, out: Array) -> None:
     """Add the curvature of the log priors to the diagonal of out (full, full)."""
     K, diagonal, first = model.n_states, np.zeros(len(model.vector)), len(model.vector) - model.coefficients.size
     for i, (p, prior) in enumerate(zip(model.family.parameters, model.priors.emission, strict=True)):

@@ -61,6 +61,8 @@ class AroundLevel(NamedTuple):
 class Intercept(NamedTuple):
     """Regression on the last p values, with an intercept for each state.
 
+    Lags are those of log(1 + y) where observations are counts, and of log y where they are positive numbers.
+
     Attributes
     ----------
     order

@@ -1,7 +1,7 @@
 r"""Complete-data information: the curvature of the expected log density of observations and states, for EM steps.
 
-Where inputs or earlier values enter the density, there are no sums of statistics that are enough for an M-step.  What is
-enough for a Newton step towards it is the gradient, which a pass computes anyway, and
+Where inputs or earlier values enter the density, no sums of statistics are enough for an M-step.  What is enough for a
+Newton step towards it is the gradient, which a pass computes anyway, and
 
 .. math:: I = \sum_t \sum_u \gamma_t(u)\, w_u(t)\, J_u(t) J_u(t)^\top
 
@@ -10,7 +10,7 @@ derivatives J of the predictor in levels, coefficients of inputs and lags.  For 
 and lags, the Newton step is the M-step.  All are sums over rows, for one column of data.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from rarehmm.common.arrays import Array
 from rarehmm.engine.contracts.family import has, prepare, score, with_log_scale, with_predictor
 from rarehmm.engine.kernels.lags import COMPLETE, lagged
 from rarehmm.model.autoregression import AroundLevel, Hamilton
-from rarehmm.model.effects import Effects, RowTerms, shifted
+from rarehmm.model.effects import Effects, RowTerms, Steps, shifted
 from rarehmm.model.parameters import Parameters
 from rarehmm.model.unfolding import Unfolding
 
@@ -86,14 +86,13 @@ def information(
         phi, slopes = _moved_scores(effects, parameters.phi[k], y, eta, zeta)
         seen[k] += gamma[:, u].sum()
         squares[k] += slopes**2 @ gamma[:, u]
-        precise = effects.family.precision(y, phi) if has(effects.family, "precision") else _steepness(effects, slopes)
-        weight[there, u] = gamma[:, u] * precise
+        weight[there, u] = gamma[:, u] * _precision(effects, y, phi, slopes)
     location = _location(effects, parameters, terms, unfolding, memories, weight)
     scale = np.zeros((0, 0))
     if effects.scale:
         v = effects.scale.design(terms.rows)[there]
         scale = 2.0 * (v * gamma.sum(1)[:, None]).T @ v
-    transition = _transition(effects, terms, counts, unfolding)
+    transition = transition_information(effects, terms.steps, counts, unfolding)
     return Information(seen, squares, location, scale, transition, np.zeros(K))
 
 
@@ -146,8 +145,11 @@ def _moved_scores(effects: Effects, phi: Array, y: Array, eta: Array, zeta: Arra
     return np.stack(values), np.stack(found)
 
 
-def _steepness(effects: Effects, slopes: Array) -> Array:
-    """Squared slope (n,) of the log density in the linear predictor, which its precision is on average."""
+def _precision(effects: Effects, y: Array, phi: Array, slopes: Array) -> Array:
+    """Precision (n,) of observations about the linear predictor; by default the squared slope of the log density."""
+    family: Any = effects.family
+    if has(family, "precision"):
+        return np.asarray(family.precision(y, phi))
     return np.asarray(slopes[effects.moves.column == 0].sum(0) ** 2)
 
 
@@ -198,7 +200,11 @@ def _filtered(effects: Effects, parameters: Parameters, terms: RowTerms, design:
     phi = effects.block("lags", parameters.coefficients)[:, 0]
     share = phi[:, k] if phi.shape[1] > 1 else phi[:, 0]
     complete = (terms.lags[0].marks == COMPLETE)[:, None]
-    return design - np.where(complete, sum(share[m] * shifted(design, m + 1) for m in range(len(share))), 0.0)
+    out = design - np.where(complete, sum(share[m] * shifted(design, m + 1) for m in range(len(share))), 0.0)
+    if terms.memory is not None:
+        gap, last = terms.lags[0].marks[terms.after], terms.lags[0].last(terms.after)
+        out[terms.after] -= terms.memory.correlation[gap, None] * design[last]
+    return out
 
 
 def _derivatives(
@@ -225,7 +231,9 @@ def _derivatives(
     if isinstance(ar, AroundLevel):
         i = int(path[1])
         level[:, i] -= memories[:, u]
-        own[:, :, i] -= memories[:, u, None] * shifted(z, 1)
+        earlier = shifted(z, 1)
+        earlier[terms.after] = z[terms.lags[0].last(terms.after)]
+        own[:, :, i] -= memories[:, u, None] * earlier
         past = terms.x[:, terms.at.past + i] if terms.at.pasts > 0 else 0.0
         table = table - (levels[i] + past)[..., None] if effects.switching else table - levels[i]
     elif isinstance(ar, Hamilton):
@@ -239,9 +247,9 @@ def _derivatives(
     return np.hstack([level, own.reshape(n, -1), lags.reshape(n, -1)])
 
 
-def _transition(effects: Effects, terms: RowTerms, counts: Array, unfolding: Unfolding) -> Array:
+def transition_information(effects: Effects, steps: Steps, counts: Array, unfolding: Unfolding) -> Array:
     """Information about the logits of each row of the transition matrix, and about their slopes."""
-    K, steps = effects.n_states, terms.steps
+    K = effects.n_states
     q = 1 + (effects.slopes.size if effects.slopes else 0)
     if effects.slopes is None:
         return np.zeros((0, 0, 0))
@@ -253,7 +261,7 @@ def _transition(effects: Effects, terms: RowTerms, counts: Array, unfolding: Unf
     for j in range(K):
         P = steps.matrices[:, j]
         for k in range(K):
-            for l in range(k, K):
-                weight = own[:, j] * (P[:, k] * ((k == l) - P[:, l]))
-                out[j, :, k, :, l] = out[j, :, l, :, k] = (x * weight[:, None]).T @ x
+            for m in range(k, K):
+                weight = own[:, j] * (P[:, k] * ((k == m) - P[:, m]))
+                out[j, :, k, :, m] = out[j, :, m, :, k] = (x * weight[:, None]).T @ x
     return out.reshape(K, q * K, q * K)

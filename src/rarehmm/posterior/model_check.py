@@ -5,6 +5,7 @@ posterior can be right and its model wrong.
 """
 
 import logging
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -102,7 +103,7 @@ def checked(
     centre = most_central(points)
     if len(series) < len(full) and model.start is not None:  # which is where the series starts, not its pieces
         start = average_start(model, centre, series, threads)
-        centre, points = centre._replace(start=start), [point._replace(start=start) for point in points]
+        model, (centre, *points) = with_start(model, start, [centre, *points])
     checks, notes = [], []
     if has_residuals(model.family):
         residuals = pseudo_residuals(rng, model, centre, series, threads=threads)
@@ -133,5 +134,11 @@ def sample_of(series: Series) -> Series:
 def average_start(model: Model, parameters: Parameters, series: Series, threads: int | None) -> Array:
     """Return the distribution (K,) of the states in which pieces of a series start, averaged over the pieces."""
     K = model.n_states
-    smoothed = smooth(model, parameters._replace(start=np.full(K, 1 / K)), series, threads=threads)
+    anywhere, (point,) = with_start(model, np.full(K, 1 / K), [parameters])
+    smoothed = smooth(anywhere, point, series, threads=threads)
     return np.asarray(smoothed[series.bounds[:-1]].mean(0))
+
+
+def with_start(model: Model, start: Array, points: list[Parameters]) -> tuple[Model, list[Parameters]]:
+    """Return a model and parameters with another distribution of the first state."""
+    return replace(model, start=start), [point._replace(start=start) for point in points]

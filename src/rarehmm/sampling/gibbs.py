@@ -10,6 +10,7 @@ from rarehmm.common.checks import warn_interrupted
 from rarehmm.data.series import Series
 from rarehmm.engine.contracts.family import has, hook, observed_rows, prepare, statistics
 from rarehmm.engine.kernels.sequential import draw_path_backward
+from rarehmm.exact.complete_data import CompleteData, draw_nodes
 from rarehmm.exact.densities import sequence_starts
 from rarehmm.exact.em import normalised_rows
 from rarehmm.exact.passes import filter_states
@@ -17,6 +18,14 @@ from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
 from rarehmm.model.priors import Flat
 from rarehmm.model.stationary import stationary
+from rarehmm.sampling.regime_gibbs import (
+    Point,
+    check_regimes,
+    draw_emissions,
+    draw_transitions,
+    has_plain_emissions,
+    internal,
+)
 from rarehmm.sampling.starts import check_start
 
 OnStep = Callable[[int], None]
@@ -74,11 +83,15 @@ def gibbs(
     """
     check_conjugate(model)
     here = check_start(rng, model, series, start, steps)
+    plain = model.is_plain and series.states is None
     draws, sweep = np.empty((steps, model.size)), 0
     try:
         for sweep in range(steps):
-            path = draw_states(rng, model, here, series, threads=threads)
-            here = draw_parameters(rng, model, here, series, path)
+            if plain:
+                path = draw_states(rng, model, here, series, threads=threads)
+                here = draw_parameters(rng, model, here, series, path)
+            else:
+                here = regime_sweep(rng, model, here, series)
             draws[sweep] = coordinates(rng, model, here)
             if on_progress is not None:
                 on_progress(sweep)
@@ -86,6 +99,21 @@ def gibbs(
         warn_interrupted(sweep, steps)
         draws = draws[:sweep]
     return draws
+
+
+def regime_sweep(rng: np.random.Generator, model: Model, old: Parameters, series: Series) -> Parameters:
+    """Draw states, then parameters, of a model whose rows differ (``sampling.regime_gibbs``)."""
+    own = internal(model)
+    data = CompleteData(own, series, draw_nodes(rng, own, old, series))
+    point = Point(data, own.pack(old))
+    if has_plain_emissions(own):
+        family: Any = own.family
+        counts, sums = state_statistics(rng, own, old.phi, series, data.states)
+        phi = own.fixed_values.fill_phi(family.conditional(rng, old.phi, counts, sums, own.pinned_priors))
+        point = Point(data, own.pack(old._replace(phi=phi)))
+    else:
+        point = draw_emissions(rng, point)
+    return draw_transitions(rng, point).parameters
 
 
 def draw_states(
@@ -183,6 +211,7 @@ def check_conjugate(model: Model) -> None:
             f"{model.name} has no 'conditional' method, which Gibbs sampling needs to draw its parameters given "
             "the states (see rarehmm.emissions). Use langevin, or another family."
         )
+    check_regimes(model)
     if model.priors.transition.concentration == 0 and model.coordinates.size(model.n_states) > 0:
         raise ValueError(
             "the concentration of the transition prior is 0: the posterior of transitions that never happen is "

@@ -158,7 +158,8 @@ def root_slope(phi: Array, power: Array, slope: Array) -> Array:
 
 
 def powers(model: Model) -> Array:
-    """Power t of each coordinate: -1 for variances (inverse gamma priors), 1 for rates and transitions, 0 for the rest.
+    """Power t of each coordinate: -1 for variances (inverse gamma priors), 1 for rates and transitions, 0 for the rest,
+    coefficients among them.
 
     It is also 0 where the prior is so diffuse that the density of a root would not vanish at 0.
     """
@@ -167,8 +168,8 @@ def powers(model: Model) -> Array:
         enough = getattr(prior, "shape", 0.0) > 1 / 3
         kinds.append((-1.0 if isinstance(prior, InverseGamma) else 1.0) if log and enough else 0.0)
     transitions = has_roots(model)
-    size = model.coordinates.size(model.n_states)
-    return np.concatenate([np.repeat(kinds, model.n_states), np.full(size, float(transitions))])[model.free]
+    rows = np.full(model.coordinates.size(model.n_states), float(transitions))
+    return np.concatenate([np.repeat(kinds, model.n_states), rows, np.zeros(model.coefficients.size)])[model.free]
 
 
 def has_roots(model: Model) -> bool:

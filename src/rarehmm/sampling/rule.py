@@ -30,7 +30,7 @@ from rarehmm.designs.pilot import pilot
 from rarehmm.designs.uniform import uniform
 from rarehmm.engine.contracts.sampler import DivergedError, is_sampler
 from rarehmm.exact.block_sample import Observations, objective_of
-from rarehmm.exact.passes import expectations
+from rarehmm.exact.passes import state_counts
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
 from rarehmm.samplers.baoab import Baoab
@@ -74,6 +74,7 @@ from rarehmm.sampling.methods import (
 from rarehmm.sampling.paper_sampler import PaperSampler, by_paper
 from rarehmm.search.long_series import find_long_mode, is_long
 from rarehmm.search.mode import Mode, find_mode, relabel_states, with_ordered_states
+from rarehmm.windows.gradients import can_use_windows
 
 
 class Method(NamedTuple):
@@ -321,7 +322,8 @@ def by_rule(job: Job, forced: bool = False) -> Inference:
     near = Check("nearly Gaussian", share, True, "effective fraction of points of the Laplace approximation")
     why = [f"{share:.0%} of the points of the Laplace approximation are effective"]
     gaussian = is_nearly_gaussian(job, modes, share, why)
-    if forced or (gaussian and int(np.diff(series.bounds).max()) >= 3):
+    fits_windows = can_use_windows(mode.model, series) and int(np.diff(series.bounds).max()) >= 3
+    if forced or (gaussian and fits_windows):
         windows, frozen, bias = shortest_buffer(job)
         buffer = check_buffer(bias)
         if forced or buffer.passed:
@@ -350,7 +352,7 @@ def is_nearly_gaussian(job: Job, modes: list[Mode], share: float, why: list[str]
     parameters = job.mode.model.unpack(job.mode.theta)
     counts = objective_of(job.series).counts
     if counts is None:
-        counts = expectations(job.mode.model, parameters, job.series, with_statistics=True, threads=job.threads).counts
+        counts = state_counts(job.mode.model, parameters, job.series, threads=job.threads)
     if len(modes) > 1:
         why.append(f"the posterior has {len(modes)} modes that matter")
     if counts.min() < FEW:

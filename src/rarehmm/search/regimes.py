@@ -16,7 +16,7 @@ from rarehmm.data.series import Series
 from rarehmm.emissions import rivals
 from rarehmm.exact.block_sample import Observations, rows_in
 from rarehmm.exact.em import normalised_rows
-from rarehmm.exact.passes import expectations, log_likelihood, smooth
+from rarehmm.exact.passes import log_likelihood, smooth, state_counts
 from rarehmm.model.coordinates import AdditiveLogRatio
 from rarehmm.model.model import Model
 from rarehmm.model.named_priors import default_priors
@@ -136,7 +136,7 @@ def classify_by_occupancy(
     of each state, if they have been computed already.
     """
     if counts is None:
-        counts = expectations(model, parameters, series, with_statistics=True, threads=threads).counts
+        counts = state_counts(model, parameters, series, threads=threads)
     gamma = smooth(model, parameters, pieces(rows_in(series), SAMPLE) if seen is None else seen, threads=threads)
     share, stay = counts / counts.sum(), np.diag(parameters.transition)
     found = []
@@ -210,7 +210,8 @@ def assess_state(
         return Assessment("tail", message, -1.0, *rest)
     for family, phi in () if any_kind else rivals(model.family, best.parameters.phi):
         other = replace(fewer, family=family, priors=default_priors(family, K - 1, series))
-        tail = refit(other, series, other.natural(phi, best.parameters.transition), threads)
+        start = other.natural(phi, best.parameters.transition, best.parameters.coefficients)
+        tail = refit(other, series, start, threads)
         if (beyond := full.log_likelihood - tail.log_likelihood) < price:
             message = f"{K - 1} {'state' if K == 2 else 'states'} with heavier tails, {family}, fit as well"
             return Assessment("tail", message, beyond - price, *rest)
@@ -242,4 +243,5 @@ def remove_state(model: Model, parameters: Parameters, k: int | None) -> tuple[M
     P = parameters.transition
     direct = P[np.ix_(keep, keep)] + np.outer(P[keep, k], P[k, keep]) / max(1 - P[k, k], 1e-300)
     fewer = replace(model, n_states=len(keep), start=None, coordinates=AdditiveLogRatio(), fixed=None)
-    return fewer, fewer.natural(parameters.phi[keep], normalised_rows(direct))
+    coefficients = model.every_effect.reordered(parameters.coefficients, keep)
+    return fewer, fewer.natural(parameters.phi[keep], normalised_rows(direct), coefficients)

@@ -16,7 +16,7 @@ from rarehmm.engine.kernels.window_pass import window_pass
 from rarehmm.exact import blocks
 from rarehmm.exact.block_sample import Observations, objective_of, rows_in
 from rarehmm.exact.densities import prepared
-from rarehmm.exact.passes import filter_states, smooth
+from rarehmm.exact.passes import filter_states, needs_edges, smooth
 from rarehmm.exact.statistics import control_statistics, n_statistics
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
@@ -72,6 +72,23 @@ def full_series_messages(
     return out
 
 
+def can_use_windows(model: Model, series: Observations) -> bool:
+    """Whether gradients from windows exist: for models whose rows are alike, without known states and tied values.
+
+    Raise if the model cannot have produced the series.
+    """
+    return not needs_edges(model, series) and not model.tied
+
+
+def check_windows(model: Model, series: Observations) -> None:
+    """Raise unless gradients from windows exist."""
+    if not can_use_windows(model, series):
+        raise ValueError(
+            "gradients from windows need a model without inputs, lags, phases and tied parameters, and a series "
+            "without known states. Use a method that reads all data: 'hmc', 'importance' or 'laplace'."
+        )
+
+
 def window_sums(
     model: Model,
     parameters: Parameters,
@@ -85,7 +102,7 @@ def window_sums(
 
     They are multiplied by the weight of the sequence.  By Fisher's identity, they determine the gradient.
     """
-    model.check(rows_in(series))
+    check_windows(model, series)
     point, ends = prepared(model, parameters), messages or stationary_messages(windows, parameters)
     (K, P), N, n = parameters.phi.shape, windows.count, windows.length + 2 * windows.buffer
     Q = n_statistics(model.family)

@@ -13,10 +13,10 @@ from rarehmm.common.checks import check_whole
 from rarehmm.engine.contracts.design import Design, check_positive
 from rarehmm.engine.kernels.pool import Gathered, Places, choose, collect
 from rarehmm.engine.lanes import LANES, lane_array
-from rarehmm.exact.block_sample import Observations, rows_in
+from rarehmm.exact.block_sample import Observations
 from rarehmm.exact.blocks import CHUNK
 from rarehmm.model.model import Model
-from rarehmm.windows.gradients import Frozen, check_frozen
+from rarehmm.windows.gradients import Frozen, check_frozen, check_windows
 from rarehmm.windows.windows import Windows
 
 SPARSE = 4  # windows per entry of the guide table
@@ -44,7 +44,7 @@ def check_parts(
     frozen: Frozen | None,
 ) -> None:
     """Raise an error if the parts of a pool do not belong together."""
-    model.check(rows_in(series))
+    check_windows(model, series)
     if not isinstance(windows, Windows) or not np.array_equal(windows.bounds, series.bounds):
         raise ValueError(
             "the windows belong to another series; create them from this one: Windows(series, half_width, buffer)."

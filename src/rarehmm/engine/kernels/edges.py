@@ -661,7 +661,7 @@ def forward_edges(family, point, chain, at, g, first, last, n, every, careful):
             least = load(a, (t + 1, 0))
             for m in range(1, M):
                 least = np.where(load(a, (t + 1, m)) < least, load(a, (t + 1, m)), least)
-            lost = np.where(least > np.exp(lost + DOUBT_GONE) * z, -1e300, lost)
+            lost = np.where(least > np.exp(np.minimum(lost + DOUBT_GONE, 0.0)) * z, -1e300, lost)
             worst = np.where(lost > worst, lost, worst)
         top = np.where(present, top, 0.0)
         store(g.top, (t,), top)
@@ -1126,3 +1126,73 @@ def viterbi_edges(logp, log_weight, log_start, fresh, chain, best, back):
         shift = np.max(new)
         for m in range(M):
             best[m] = new[m] - shift
+
+
+@kernel
+def draw_nodes(uniform, weight, start, fresh, chain, node, path):
+    """Draw a path of nodes (n,) from uniform numbers (n,), continuing that which ended in ``node``.
+
+    ``weight`` (n or 1, E) and ``start`` (n or 1, M): one row for each step, or one for all.
+    """
+    for t in range(len(path)):
+        u, low = uniform[t], 0.0
+        if fresh[t]:
+            row = t if len(start) > 1 else 0
+            for m in range(start.shape[1]):
+                if start[row, m] > 0.0:
+                    path[t] = m
+                    low += start[row, m]
+                    if u < low:
+                        break
+        else:
+            row = t if len(weight) > 1 else 0
+            for e in range(weight.shape[1]):
+                if chain.source[e] == node and weight[row, e] > 0.0:
+                    path[t] = chain.target[e]
+                    low += weight[row, e]
+                    if u < low:
+                        break
+        node = path[t]
+
+
+@inner
+def choose(logs, n, uniform):
+    """Choose one of n entries with probabilities proportional to exp(logs)."""
+    highest = logs[0]
+    for i in range(1, n):
+        highest = max(highest, logs[i])
+    total = 0.0
+    for i in range(n):
+        total += np.exp(logs[i] - highest)
+    left, chosen = uniform * total, 0
+    for i in range(n):
+        share = np.exp(logs[i] - highest)
+        if share > 0.0:
+            chosen = i
+            left -= share
+            if left < 0.0:
+                break
+    return chosen
+
+
+@kernel
+def draw_nodes_backward(logp, log_weight, fresh, chain, filtered, low, uniform, nodes):
+    r"""Draw the nodes before rows [low, low + n) given the whole series, backwards from log filters (T, M).
+
+    :math:`p(edge\ e\ into\ node\ m \mid y) \propto a_{t-1}(source_e)\, w_e(t)\, f_{kind_e}(y_t \mid t)`; the last
+    node of a sequence follows its filter.  ``uniform`` (T,) are uniform numbers, ``nodes`` (T,) is filled in from
+    row low + n - 2 down to row low - 1.  The node of the last row of all must be there.
+    """
+    M, E = filtered.shape[1], len(chain.source)
+    part = np.empty(max(M, E))
+    for t in range(low + len(logp) - 1, max(low, 1) - 1, -1):
+        row = t - low
+        step = row if len(log_weight) > 1 else 0
+        if fresh[row]:
+            nodes[t - 1] = choose(filtered[t - 1], M, uniform[t - 1])
+            continue
+        for e in range(E):
+            part[e] = -np.inf
+            if chain.target[e] == nodes[t]:
+                part[e] = filtered[t - 1, chain.source[e]] + log_weight[step, e] + logp[row, chain.kind[e]]
+        nodes[t - 1] = chain.source[choose(part, E, uniform[t - 1])]
