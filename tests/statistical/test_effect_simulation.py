@@ -160,6 +160,7 @@ def test_stretches_continue_each_other(form, monkeypatch):
 
 
 # ---------------------------------------------------------------- observations one by one
+@pytest.mark.plain
 @pytest.mark.parametrize("family", [rh.Bernoulli(), rh.Poisson()], ids=repr)
 def test_counts_with_lags_have_the_probabilities_of_the_likelihood(family):
     """All outcomes of four steps of which the first is given, of a count up to the second; in standard errors."""

@@ -242,9 +242,8 @@ def column_lags(
     rest = np.zeros(n) if eta is None or isinstance(effects.autoregression, Intercept) else eta
     weights = np.ascontiguousarray(coefficients.T[states if Q > 1 else np.zeros(n, dtype=np.int64)])  # (n, p)
     weights[marks != COMPLETE] = 0.0
-    return ColumnLags(
-        effects.lagged_values(y, eta, int(effects.moves.predicted[i])), rest, marks, weights, shares, log_scale
-    )
+    values = effects.lagged_values(y, eta, int(effects.moves.predicted[i]))
+    return ColumnLags(values, rest, marks, weights, shares, log_scale)
 
 
 def levels_before(model: Model, parameters: Parameters, lag: ColumnLags, own: Array, states: IntArray, i: int) -> Array:
