@@ -18,8 +18,9 @@ from rarehmm.emissions.product import Product
 from rarehmm.engine.contracts.family import has
 from rarehmm.model import priors as all_priors
 from rarehmm.model.model import Model
-from rarehmm.model.parameters import Parameters, Priors
+from rarehmm.model.parameters import NO_COEFFICIENTS, Parameters, Priors
 from rarehmm.model.stationary import stationary
+from rarehmm.posterior.named_coefficients import dimensions, named_coefficients
 from rarehmm.sampling.arviz_adapter import effective_size, inference_data, r_hat, read_posterior, write_netcdf
 from rarehmm.sampling.diagnostics import Check, verdict
 from rarehmm.sampling.rule import Inference
@@ -90,6 +91,9 @@ class Posterior:
         Why this method was chosen.
     checks : list of Check
         Convergence and accuracy checks; ``verdict`` sums them up in a sentence.
+    coefficients : ndarray, (chains, draws, c)
+        Coefficients of standardised inputs and of lags, as in ``Parameters``; ``quantities`` has them by name, in the
+        user's units.
 
     Examples
     --------
@@ -114,13 +118,19 @@ class Posterior:
     method: str
     why: list[str] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
+    coefficients: Array = field(default_factory=lambda: NO_COEFFICIENTS)
 
     def __post_init__(self) -> None:
-        K, P = self.model.n_states, len(self.model.family.parameters)
-        for name, values, shape in (("phi", self.phi, (K, P)), ("transition", self.transition, (K, K))):
-            if values.ndim != 4 or values.shape[2:] != shape or values.shape[:2] != self.phi.shape[:2]:
+        K, P, c = self.model.n_states, len(self.model.family.parameters), self.model.every_effect.size
+        if c == 0:
+            object.__setattr__(self, "coefficients", np.zeros((*self.phi.shape[:2], 0)))
+        parts = ("phi", self.phi, (K, P)), ("transition", self.transition, (K, K)), (
+            "coefficients", self.coefficients, (c,)
+        )  # fmt: skip
+        for name, values, shape in parts:
+            if values.shape[2:] != shape or values.ndim != 2 + len(shape) or values.shape[:2] != self.phi.shape[:2]:
                 raise ValueError(
-                    f"{name} has shape {values.shape}; it must be (chains, draws, {shape[0]}, {shape[1]})."
+                    f"{name} has shape {values.shape}; it must be (chains, draws, {', '.join(map(str, shape))})."
                 )
 
     def __repr__(self) -> str:
@@ -131,7 +141,10 @@ class Posterior:
     def of(cls, result: Inference) -> "Posterior":
         """Create a posterior from the result of ``infer``."""
         model = result.mode.model
-        return cls(model, *model.unpack_all(result.theta), result.method, result.why, result.checks)
+        coefficients = model.unpack_coefficients(result.theta)
+        return cls(
+            model, *model.unpack_all(result.theta), result.method, result.why, result.checks, coefficients
+        )  # fmt: skip
 
     # ------------------------------------------------------------ quantities to report
     @property
@@ -141,26 +154,44 @@ class Posterior:
 
     @functools.cached_property
     def occupancy(self) -> Array:
-        """Long-run share of the time spent in each state, (chains, draws, K)."""
-        return stationary(self.transition)
+        """Long-run share of the time spent in each state, (chains, draws, K).
+
+        Where transitions have inputs, there is none: this is what it would be if these stayed at their means.
+        """
+        visits = stationary(self.transition)
+        if self._phases.max() == 1:
+            return visits
+        return np.asarray(self._phases * visits / (visits @ self._phases)[..., None])
+
+    @property
+    def _phases(self) -> Array:
+        """Number of phases (K,) of each state."""
+        return self.model.transitions.phases(self.model.n_states).astype(float)
 
     @property
     def sojourn(self) -> Array:
-        """Expected length of a visit to each state, (chains, draws, K); for absorbing states, 2**53."""
-        return 1 / np.maximum(1 - np.diagonal(self.transition, axis1=-2, axis2=-1), MIN_LEAVING)
+        """Expected length of a visit to each state, (chains, draws, K); for absorbing states, 2**53 times its phases.
+
+        Where transitions have inputs, if these stayed at their means.
+        """
+        return self._phases / np.maximum(1 - np.diagonal(self.transition, axis1=-2, axis2=-1), MIN_LEAVING)
 
     @property
     def return_time(self) -> Array:
         r"""Expected time from the start of one visit to the start of the next, (chains, draws, K).
 
         .. math:: 1 / \pi_k (1 - P_{kk})
+
+        where states have a single phase; in general, the length of a visit over the share of the time.
         """
         return np.asarray(self.sojourn / np.maximum(self.occupancy, MIN_OCCUPANCY))
 
     @property
     def mean(self) -> Parameters:
-        """Posterior means, as parameters of the model."""
-        return self.model.natural(self.phi.mean((0, 1)), self.transition.mean((0, 1)))
+        """Posterior means, as parameters of the model; for lags that are stationary, of partial autocorrelations."""
+        draws = self.coefficients.reshape(math.prod(self.phi.shape[:2]), self.model.every_effect.size)
+        coefficients = self.model.coefficients.mean(draws)
+        return self.model.natural(self.phi.mean((0, 1)), self.transition.mean((0, 1)), coefficients)
 
     def points(self, count: int) -> list[Parameters]:
         """Return evenly spaced draws as parameters of the model.
@@ -174,21 +205,35 @@ class Posterior:
         -------
         list of Parameters
         """
-        phi, transition = (a.reshape(-1, *a.shape[2:]) for a in (self.phi, self.transition))
-        selected = np.linspace(0, len(phi) - 1, min(count, len(phi))).astype(int)
-        return [self.model.natural(phi[i], transition[i]) for i in selected]
+        every = math.prod(self.phi.shape[:2])
+        selected = np.linspace(0, every - 1, min(count, every)).astype(int)
+        parts = (a.reshape(every, *a.shape[2:])[selected] for a in (self.phi, self.transition, self.coefficients))
+        return [self.model.natural(*point) for point in zip(*parts, strict=True)]
 
     @property
     def quantities(self) -> dict[str, Array]:
-        """Draws of every reported quantity by name: (chains, draws, K), for "transition" (chains, draws, K, K)."""
+        """Draws of every reported quantity by name: (chains, draws, ...), with the dimensions of ``dims``.
+
+        Coefficients are per unit of the user's inputs; levels and transition probabilities are those at their means.
+        Where transitions have inputs, there are no long-run shares and lengths of visits.
+        """
         emission = {p.name: self.phi[..., i] for i, p in enumerate(self.model.family.parameters)}
-        return {
-            **emission,
-            "transition": self.transition,
-            "occupancy": self.occupancy,
-            "sojourn": self.sojourn,
-            "return_time": self.return_time,
-        }
+        out = {**emission, "transition": self.transition}
+        if self.model.transitions.inputs is None:
+            out |= {"occupancy": self.occupancy, "sojourn": self.sojourn, "return_time": self.return_time}
+        return {**out, **named_coefficients(self.model, self.coefficients)}
+
+    @property
+    def dims(self) -> dict[str, list[str]]:
+        """Dimensions of each quantity after chain and draw: "state", "state_to", "input", "lag" and the like."""
+        dims = {name: ["state"] for name in self.quantities} | {"transition": ["state", "state_to"]}
+        return dims | dimensions(self.model)[0]
+
+    @property
+    def coords(self) -> dict[str, Any]:
+        """Coordinates of each dimension: numbers of states and lags, names of inputs."""
+        states = np.arange(self.model.n_states)
+        return {"state": states, "state_to": states, **dimensions(self.model)[1]}
 
     def interval(self, name: str, state: int, probability: float = 0.9) -> tuple[float, float, float]:
         """Return the posterior mean and the central interval of one quantity of a state.
@@ -196,7 +241,7 @@ class Posterior:
         Parameters
         ----------
         name : str
-            An emission parameter, "occupancy", "sojourn" or "return_time".
+            An emission parameter, "occupancy", "sojourn" or "return_time", or a coefficient that switches.
         state : int
             The state.
         probability : float
@@ -206,6 +251,9 @@ class Posterior:
         -------
         mean, low, high : float
         """
+        if name not in self.quantities or self.dims[name][-1] != "state" or len(self.dims[name]) > 1:
+            known = ", ".join(k for k, dims in self.dims.items() if dims == ["state"])
+            raise ValueError(f"name is {name!r}; states have {known}.")
         x = self.quantities[name][..., state]
         low, high = np.quantile(x, [(1 - probability) / 2, (1 + probability) / 2])
         return float(x.mean()), float(low), float(high)
@@ -229,12 +277,13 @@ class Posterior:
             raise ValueError(f"probability is {probability}; it must lie between 0 and 1.")
         rows = {}
         low, high = (1 - probability) / 2, (1 + probability) / 2
+        dims, coords = self.dims, self.coords
         for name, values in self.quantities.items():
             for index in np.ndindex(values.shape[2:]):
-                x = values[(..., *index)]
+                x, label = values[(..., *index)], [coords[d][i] for d, i in zip(dims[name], index, strict=True)]
                 chains = x if len(x) > 1 else x[:, : x.shape[1] // 2 * 2].reshape(2, -1)
                 constant = bool((x == x.flat[0]).all())
-                rows[f"{name}[{', '.join(map(str, index))}]"] = [
+                rows[f"{name}[{', '.join(map(str, label))}]"] = [
                     x.mean(), x.std(), *np.quantile(x, [low, high]),
                     math.nan if constant else effective_size(x), math.nan if constant else r_hat(chains),
                 ]  # fmt: skip
@@ -245,15 +294,15 @@ class Posterior:
     def to_arviz(self) -> Any:
         """Convert the draws to ArviZ, with dimensions chain, draw, state and state_to.
 
+        Coefficients of inputs and lags have the dimensions input, switching_input, scale_input, transition_input and
+        lag, with the names of the inputs as coordinates.
+
         Returns
         -------
         arviz.InferenceData
             A DataTree from ArviZ 1.0 on.
         """
-        dims = {name: ["state"] for name in self.quantities} | {"transition": ["state", "state_to"]}
-        states = np.arange(self.model.n_states)
-        attributes = {"rarehmm": json.dumps(self._metadata())}
-        return inference_data(self.quantities, dims, {"state": states, "state_to": states}, attributes)
+        return inference_data(self.quantities, self.dims, self.coords, {"rarehmm": json.dumps(self._metadata())})
 
     def _metadata(self) -> dict[str, Any]:
         model = self.model
