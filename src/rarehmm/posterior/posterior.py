@@ -12,21 +12,17 @@ import numpy as np
 from rarehmm.common.arrays import Array
 from rarehmm.common.writing import atomic_file
 from rarehmm.data.sources.checks import said
-from rarehmm.emissions import families
-from rarehmm.emissions._sized import Sized
-from rarehmm.emissions.product import Product
-from rarehmm.engine.contracts.family import has
-from rarehmm.model import priors as all_priors
 from rarehmm.model.model import Model
-from rarehmm.model.parameters import NO_COEFFICIENTS, Parameters, Priors
+from rarehmm.model.parameters import NO_COEFFICIENTS, Parameters
 from rarehmm.model.stationary import stationary
+from rarehmm.posterior.model_settings import check_format, model_from_settings, model_settings
 from rarehmm.posterior.named_coefficients import dimensions, named_coefficients
 from rarehmm.sampling.arviz_adapter import effective_size, inference_data, r_hat, read_posterior, write_netcdf
 from rarehmm.sampling.diagnostics import Check, verdict
 from rarehmm.sampling.rule import Inference
 from rarehmm.search.mode import reorder_states
 
-FORMAT = 1  # version of the file format
+STANDARDISED = "standardised_coefficients"  # in files only: what has to be kept to the last digit
 DAMAGE = ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError  # raised by damaged data
 MIN_LEAVING = 2.0**-53  # smallest probability of leaving a state that rounding does not turn into 0
 MIN_OCCUPANCY = 1e-100  # smaller occupancies are raised to this, so that squares of return times do not overflow
@@ -302,17 +298,16 @@ class Posterior:
         arviz.InferenceData
             A DataTree from ArviZ 1.0 on.
         """
-        return inference_data(self.quantities, self.dims, self.coords, {"rarehmm": json.dumps(self._metadata())})
+        return self._to_arviz({}, {})
+
+    def _to_arviz(self, more: dict[str, Array], dims: dict[str, list[str]]) -> Any:
+        """Convert the draws, and ``more`` of these dimensions, to ArviZ."""
+        attributes = {"rarehmm": json.dumps(self._metadata())}
+        return inference_data({**self.quantities, **more}, {**self.dims, **dims}, self.coords, attributes)
 
     def _metadata(self) -> dict[str, Any]:
-        model = self.model
         return {
-            "format": FORMAT,
-            "family": describe(model.family),
-            "priors": [describe(p) for p in model.priors.emission],
-            "concentration": model.priors.transition.concentration,
-            "start": None if model.start is None else list(model.start),
-            "fixed": {name: to_list(np.asarray(values, dtype=float)) for name, values in (model.fixed or {}).items()},
+            **model_settings(self.model),
             "method": self.method,
             "why": self.why,
             "checks": [[c.name, float(c.value), bool(c.passed), c.message, c.note] for c in self.checks],
@@ -327,13 +322,14 @@ class Posterior:
             The file; it appears only once it is complete, and replaces one of the same name.
         """
         with atomic_file(pathlib.Path(path)) as name:
-            room = sum(values.nbytes for values in self.quantities.values()) + (1 << 18)
+            exact = {STANDARDISED: self.coefficients} if self.coefficients.size > 0 else {}
+            room = sum(values.nbytes for values in {**self.quantities, **exact}.values()) + (1 << 18)
             name.write_bytes(bytes(room))  # HDF5 crashes on a full disk, so make sure there is room first
             name.unlink()
-            write_netcdf(self.to_arviz(), name)
+            write_netcdf(self._to_arviz(exact, {one: ["component"] for one in exact}), name)
 
     @classmethod
-    def load(cls, path: str | pathlib.Path, family: Any = None) -> "Posterior":
+    def load(cls, path: str | pathlib.Path, family: Any = None, transitions: Any = None) -> "Posterior":
         """Load a posterior saved with ``save``; nothing in the file is executed.
 
         Parameters
@@ -342,6 +338,8 @@ class Posterior:
             The file.
         family : optional
             The emission family, if it is not one of rarehmm's.
+        transitions : optional
+            How states follow each other, if that is not one of rarehmm's.
 
         Returns
         -------
@@ -365,29 +363,29 @@ class Posterior:
             version = int(saved["format"])
         except Exception as error:
             raise ValueError(f"{path} is not a posterior saved by rarehmm, or is damaged ({said(error)}).") from None
-        if version > FORMAT:
-            raise ValueError(
-                f"{path} has format {version}; this version of rarehmm reads formats up to {FORMAT}. Update rarehmm."
-            )
+        check_format(version, str(path))
         try:
-            if family is None:
-                family = restore(saved["family"], {**families(), "product": Product}, most=len(arrays))
-            emission = tuple(restore(p, vars(all_priors)) for p in saved["priors"])
-            start = None if saved["start"] is None else np.array(saved["start"])
-            priors = Priors(emission, all_priors.Dirichlet(saved["concentration"]))
-            model = Model(family, len(arrays["state"]), priors, start, fixed=saved.get("fixed") or None)
-            phi = np.stack([arrays[p.name] for p in family.parameters], axis=-1)
-            transition = arrays["transition"]
-            check_draws(family, phi, transition)
+            saved["n_states"] = len(arrays["state"])
+            model = model_from_settings(saved, family, transitions, most=len(arrays))
+            phi = np.stack([arrays[p.name] for p in model.family.parameters], axis=-1)
+            transition, coefficients = arrays["transition"], arrays.get(STANDARDISED, NO_COEFFICIENTS)
+            check_draws(model, phi, transition, coefficients)
             checks = [Check(str(c[0]), float(c[1]), c[2] is True, *map(str, c[3:])) for c in saved["checks"]]
-            return cls(model, phi, transition, str(saved["method"]), [str(why) for why in saved["why"]], checks)
+            why = [str(reason) for reason in saved["why"]]
+            return cls(model, phi, transition, str(saved["method"]), why, checks, coefficients)
         except DAMAGE as error:
             raise ValueError(f"{path} is damaged, or uses an unknown family ({said(error)}).") from None
 
 
-def check_draws(family: Any, phi: Array, transition: Array) -> None:
+def check_draws(model: Model, phi: Array, transition: Array, coefficients: Array) -> None:
     """Raise ValueError if draws from a file are impossible values, which no sampler produces."""
-    for name, values in (*((p.name, phi[..., i]) for i, p in enumerate(family.parameters)), ("transition", transition)):
+    family, parts = model.family, {p.name: phi[..., i] for i, p in enumerate(model.family.parameters)}
+    parts["transition"] = transition
+    if model.every_effect.size > 0:
+        if coefficients.shape[2:] != (model.every_effect.size,):
+            raise ValueError(f"{STANDARDISED} has shape {coefficients.shape}")
+        parts[STANDARDISED] = coefficients
+    for name, values in parts.items():
         if values.dtype.kind != "f" or values.size == 0 or not np.isfinite(values).all():
             raise ValueError(f"{name} holds values that are not finite numbers")
     for i, p in enumerate(family.parameters):
@@ -395,31 +393,6 @@ def check_draws(family: Any, phi: Array, transition: Array) -> None:
             raise ValueError(f"{p.name} is not always positive")
     if (transition < 0).any() or (np.abs(transition.sum(-1) - 1) > 1e-6).any():
         raise ValueError("some rows of transition are not probabilities")
-
-
-def to_list(values: Array) -> list[Any]:
-    """Convert an array to nested lists for JSON, with None for NaN."""
-    return [to_list(v) if np.ndim(v) else (None if np.isnan(v) else float(v)) for v in values]
-
-
-def describe(value: Any) -> list[Any]:
-    """Describe a family or a prior for JSON: the name of its class and its settings; a part as [label, part]."""
-    if has(value, "settings"):
-        name, settings = value.settings
-        return [name, *([s[0], describe(s[1])] if isinstance(s, tuple) else s for s in settings)]
-    return [type(value).__name__, *(float(v) if isinstance(v, float | np.floating) else v for v in value)]
-
-
-def restore(description: list[Any], known: dict[str, Any], most: float = math.inf) -> Any:
-    """Create a family or prior from its description, using ``known`` classes only.
-
-    Families with a size have at least as many parameters; those with more than ``most`` are refused.
-    """
-    name, *settings = description
-    settings = [(s[0], restore(s[1], known, most)) if isinstance(s, list) else s for s in settings]
-    classes = {c.__name__: c for c in known.values() if isinstance(c, type) and issubclass(c, tuple)}
-    if name not in classes:
-        raise ValueError(f"{name} is not among {', '.join(sorted(classes))}; pass family=")
-    if issubclass(classes[name], Sized) and any(isinstance(s, int) and s > most + 1 for s in settings):
-        raise ValueError(f"{name} of {settings} has more parameters than the file")
-    return classes[name](*settings)
+    if model.coefficients.is_partial:
+        for draw in coefficients.reshape(-1, coefficients.shape[-1]):
+            model.every_effect.check(draw)
