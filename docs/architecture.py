@@ -29,11 +29,11 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "model": (
         "priors", "conjugate", "scaled_priors", "parameters", "checks", "learnable", "moves", "named_priors",
         "stationary", "coordinates", "fixed", "autoregression", "unfolding", "effects", "information", "coefficients",
-        "target", "model", "simulation",
+        "target", "model", "effect_simulation", "simulation",
     ),
     "emissions": (),
     "exact": (
-        "blocks", "block_sample", "statistics", "densities", "block_pass", "edge_pass", "complete_data", "passes",
+        "blocks", "block_sample", "statistics", "densities", "block_pass", "edge_pass", "edge_prediction", "complete_data", "passes",
         "batched", "scoring", "em",
     ),
     "search": ("labels", "initial", "regimes", "selection", "mode", "long_series"),

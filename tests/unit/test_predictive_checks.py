@@ -98,10 +98,9 @@ def test_replicas_have_gaps_and_columns():
     family = rh.MultivariateGaussian(2)
     model = rh.Model(family, 1, rh.Priors((rh.Normal(0, 1),) * 5))
     point = model.natural(family.phi_of([[0, 9]], [np.eye(2)]), [[1.0]])
-    missing = np.zeros((60, 2), dtype=bool)
-    missing[3, 1] = True
-    series = rh.Series(np.zeros((60, 2)), lengths=[20, 40])
-    copy = replicate(np.random.default_rng(0), model, point, series, missing)
+    y = np.zeros((60, 2))
+    y[3, 1] = np.nan
+    copy = next(replicate(np.random.default_rng(0), model, [point], rh.Series(y, lengths=[20, 40])))
     assert np.argwhere(np.isnan(copy)).tolist() == [[3, 1]]
     y = copy + np.array([0, 3])
     checks = check_predictive(np.random.default_rng(0), model, [point], rh.Series(y), 20)

@@ -122,7 +122,10 @@ def test_the_information_is_the_curvature_of_the_expected_log_density(choice):
 
 
 # ---------------------------------------------------------------- published models
-@pytest.mark.parametrize("name", NAMES)
+SLOW = ("GNP, AR(4)", "Filardo, AR(4)")  # without the compiler
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.jit) if n in SLOW else n for n in NAMES])
 def test_em_from_published_parameters_is_never_below_them(name):
     """Without priors; federal funds with three regimes rise by 7.6, since what was published is another mode."""
     found = published(name)

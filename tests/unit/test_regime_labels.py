@@ -159,14 +159,6 @@ def test_states_of_different_numbers_of_phases_keep_their_places():
     np.testing.assert_array_equal(found.model.unpack(found.theta).phi[:, 0], [0.0, 2.0, 1.0])
 
 
-def test_labels_out_of_range_are_refused():
-    series = rh.Series([0.0, 1.0, 2.0], states=[-1, 2, -1])
-    model = rh.Model(rh.Gaussian(), 2, rh.no_priors(rh.Gaussian()))
-    parameters = model.natural([[0.0, 1.0], [1.0, 1.0]], np.full((2, 2), 0.5))
-    with pytest.raises(ValueError, match="states has 2 and the model has 2 states, which are numbered from 0; use"):
-        rh.log_likelihood(model, parameters, series)
-
-
 def test_states_that_differ_in_switching_coefficients_alone_are_told_apart():
     y, x = two_columns()
     series = rh.Series(y, exog=x)

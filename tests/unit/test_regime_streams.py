@@ -18,6 +18,7 @@ from rarehmm import (
     Intercept,
     Model,
     MultivariateGaussian,
+    Phases,
     Poisson,
     Regression,
     Season,
@@ -94,6 +95,7 @@ GAPS = {
     "level 2, switching": lambda s: {"autoregression": AroundLevel(2, switching=True), "switching": inputs_of(s)},
     "intercept 2": lambda s: {"autoregression": Intercept(2), "scale": inputs_of(s)},
     "hamilton 2": lambda s: {"autoregression": Hamilton(2), "inputs": inputs_of(s)},
+    "phases and no columns": lambda s: {"transitions": Phases((3, 1, 2))},
     "seasonal transitions": lambda s: {
         "autoregression": AroundLevel(1), "transitions": Regression(Inputs.of(s, [Season(5, 1)]))
     },
@@ -290,7 +292,7 @@ def test_rows_that_are_impossible_are_refused():
     fixed = {"transition": [[None, None, 0], [None, None, None], [None, None, None]]}
     model = Model(Gaussian(), 3, no_priors(Gaussian()), fixed=fixed)
     regimes = RegimeFilter(model, [model.natural(np.ones((3, 2)), [[0.9, 0.1, 0.0], [0.3, 0.3, 0.4], [0.2, 0.2, 0.6]])])
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         value = log_likelihood(model, regimes.points[0], Series([0.0, 1.0, 0.5], states=[-1, 0, 2]))
     assert value == -np.inf
     stream = regimes.update(RegimeStream(), [0.0, 1.0], states=[-1, 0]).stream

@@ -9,6 +9,7 @@ observed there.  Others are drawn from the model around the level of a state of 
 that simulated series and likelihood agree.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,21 +29,40 @@ WARM = 200  # rows from zero to the first rows that no one gave
 TOGETHER = 1000  # sequences whose first rows are drawn together
 
 
+class Draw(NamedTuple):
+    """What the observations of n rows are drawn from.
+
+    ``y`` (n, D) are the observations, of which those that are ``given`` (n,) stay as they are in columns with lags;
+    ``step`` (n,): number of rows before in the same sequence; ``phi`` (n, P): parameters of states; ``shift`` (n, D)
+    and ``zeta`` (n,): what is added to linear predictors and log scales, but for the ``lags`` of each column.
+    """
+
+    y: Array
+    given: BoolArray
+    step: IntArray
+    phi: Array
+    shift: Array
+    zeta: Array
+    lags: tuple["ColumnLags", ...]
+
+
 def simulate_rows(
     rng: np.random.Generator,
     model: Model,
-    parameters: Parameters,
+    points: Sequence[Parameters],
     rows: Rows,
     begin: IntArray,
     before: int = 0,
-    node: int = 0,
-) -> tuple[Array, IntArray]:
-    """Simulate observations (n - before, D) and nodes (n - before,) of a stretch of n rows.
+    nodes: Sequence[int] | None = None,
+) -> list[tuple[Array, IntArray]]:
+    """Simulate observations (n - before, D) and nodes (n - before,) of a stretch of n rows, from each of some points.
 
     Parameters
     ----------
-    rng, model, parameters
+    rng, model
         As for ``simulate``.
+    points
+        Parameters in natural units.
     rows
         Inputs and clock of all rows.  Observations are read from the first ``before`` of them, which the others
         continue, and, where the model takes them as given, from the first rows of sequences.
@@ -50,9 +70,21 @@ def simulate_rows(
         First row (n,) of the sequence of each, negative if before these.
     before
         Number of rows that are there already.
-    node
-        The node of ``model.unfolding`` in the last of these.
+    nodes
+        The node of ``model.unfolding`` in the last of these, for each of the ``points``.
     """
+    last = [0] * len(points) if nodes is None else nodes
+    started = [
+        _draw_states(rng, model, point, rows, begin, before, node) for point, node in zip(points, last, strict=True)
+    ]
+    draw_observations(rng, model, [draw for draw, _ in started])
+    return [(draw.y[before:], path) for draw, path in started]
+
+
+def _draw_states(
+    rng: np.random.Generator, model: Model, parameters: Parameters, rows: Rows, begin: IntArray, before: int, node: int
+) -> tuple[Draw, IntArray]:
+    """Draw the nodes (n - before,) of a stretch of rows, and the rows that are given."""
     effects, unfolding, n = model.every_effect, model.unfolding, len(rows.y)
     chain, fresh = unfolding.chain, begin == np.arange(n)
     weight = unfolding.weights(parameters.transition)[None]
@@ -83,8 +115,7 @@ def simulate_rows(
             )  # fmt: skip
             state = np.where(begins < before, path[0], chain.node_state[others])
             fill_first(rng, model, parameters, rows, begin, y, gone, begins, state, max(before, effects.reach))
-    draw_observations(rng, model, parameters, rows, begin, states, y, given)
-    return y[before:], nodes
+    return prepare_draw(model, parameters, rows, begin, states, y, given), nodes
 
 
 def has_density(model: Model, begin: IntArray) -> BoolArray:
@@ -117,19 +148,19 @@ def fill_first(
         at = np.minimum(beyond, n - 1)
         flat = at.ravel()
         warm = np.full((len(flat), y.shape[1]), np.nan)
-        draw_observations(
-            rng, model, parameters, Rows(warm, rows.exog[flat], rows.clock[flat], rows.states[:0]),
+        draw = prepare_draw(
+            model, parameters, Rows(warm, rows.exog[flat], rows.clock[flat], rows.states[:0]),
             np.repeat(np.arange(len(some)) * len(steps), len(steps)), np.repeat(state[some], len(steps)), warm,
             np.zeros(len(flat), dtype=bool),
         )  # fmt: skip
+        draw_observations(rng, model, [draw])
         mine = (beyond < n) & (np.maximum(begin[at], 0) == begins[some, None]) & gone[at]
         mine[:, :WARM] = False
         found, place = warm[mine.ravel()], at[mine]
         y[place] = np.where(np.isnan(y[place]), found, y[place])
 
 
-def draw_observations(
-    rng: np.random.Generator,
+def prepare_draw(
     model: Model,
     parameters: Parameters,
     rows: Rows,
@@ -137,14 +168,13 @@ def draw_observations(
     states: IntArray,
     y: Array,
     given: BoolArray,
-) -> None:
-    """Draw the observations y (n, D) of rows in these states (n,), in place.
+) -> Draw:
+    """What observations y (n, D) of rows in these states (n,) are drawn from.
 
-    Of the rows that are ``given`` (n,), the columns with lags stay as they are.  Rows whose lags are missing, and which
-    have no density without them, are drawn as if there were no lags.
+    Rows whose lags are missing, and which have no density without them, are drawn as if there were no lags.
     """
     effects, ar = model.every_effect, model.every_effect.autoregression
-    n, row, phi = len(y), np.arange(len(y)), parameters.phi[states]
+    n, row = len(y), np.arange(len(y))
     shift, zeta = np.zeros(y.shape), effects.log_scale(parameters, rows)
     lags: list[ColumnLags] = []
     for i, d in enumerate(effects.moves.predicted):
@@ -156,37 +186,38 @@ def draw_observations(
         if ar is not None:
             one = column_lags(model, parameters, begin, y[:, d], given, states, i, eta)
             lags.append(one)
-            before = levels_before(model, parameters, one, per_state, states, i)
-            shift[:, d] -= before
+            shift[:, d] -= levels_before(model, parameters, one, per_state, states, i)
             zeta = zeta + one.log_scale
-    if ar is None:
-        y[:] = _draw(rng, model, move_parameters(model.family, phi, shift, zeta[:, None]))
+    return Draw(y, given, row - np.maximum(begin, 0), parameters.phi[states], shift, zeta, tuple(lags))
+
+
+def draw_observations(rng: np.random.Generator, model: Model, draws: Sequence[Draw]) -> None:
+    """Fill in the observations of each of some stretches."""
+    effects = model.every_effect
+    if effects.autoregression is not None and not moves_data(model, draws[0].phi[0]):
+        _draw_in_order(rng, model, draws)
         return
-    if moves_data(model, parameters):
+    for y, given, _, phi, shift, zeta, lags in draws:
         found = _draw(rng, model, move_parameters(model.family, phi, shift, zeta[:, None]))
-        for one, d in zip(lags, effects.moves.predicted, strict=True):
+        for one, d in zip(lags, effects.moves.predicted if lags else (), strict=True):
             values = np.where(given, one.values, found[:, d])
-            follow_lags(values, given, one.coefficients, one.which, one.marks, one.shares)
+            follow_lags(values, given, one.weights, one.marks, one.shares)
             found[:, d] = np.where(given, y[:, d], values + one.rest)
         y[:] = np.clip(found, -LARGEST, LARGEST)
-        return
-    _draw_in_order(rng, model, begin, phi, shift, zeta, lags, y, given)
 
 
 class ColumnLags(NamedTuple):
     """Lags of one column of n rows.
 
     ``values`` (n,): what lags are taken of, NaN in rows that are to be drawn; ``rest`` (n,): what observations have
-    beyond it; ``coefficients`` (p, Q), and the column ``which`` (n,) of them that each row takes; ``marks`` (n,) as in
-    ``kernels.lags``; ``shares``: what is left of a value after 0, 1, ... steps; and ``log_scale`` (n,): what is added
-    to the log scale where lags are missing.
+    beyond it; ``marks`` (n,) as in ``kernels.lags``; ``weights`` (n, p) of the last p values, where all of them are
+    there; and, where they are not, ``shares`` (n,) of the last observed value, and what is added to ``log_scale`` (n,).
     """
 
     values: Array
     rest: Array
-    coefficients: Array
-    which: IntArray
     marks: IntArray
+    weights: Array
     shares: Array
     log_scale: Array
 
@@ -197,22 +228,23 @@ def column_lags(
 ) -> ColumnLags:  # fmt: skip
     """Lags of a column y (n,), which has predictor number i, to all of whose states inputs add ``eta`` (n,)."""
     effects, n = model.every_effect, len(y)
-    coefficients = np.ascontiguousarray(effects.block("lags", parameters.coefficients)[:, i])
-    marks, log_scale, shares = np.empty(n, dtype=np.int64), np.zeros(n), np.zeros(1)
+    coefficients = effects.block("lags", parameters.coefficients)[:, i]
+    marks, log_scale, shares = np.empty(n, dtype=np.int64), np.zeros(n), np.zeros(n)
     p, Q = coefficients.shape
     add_lags(np.where(given & np.isnan(y), np.nan, 0.0), begin, np.zeros((p, 0)), np.empty((n, 0)), marks)
     if effects.fills_gaps:
         kept = memory(coefficients[:, 0], int(marks.max()))
-        gap, first, shares = marks > 0, marks == NOTHING, kept.correlation
-        log_scale[gap] = kept.scale[marks[gap]]
+        gap, first = marks > 0, marks == NOTHING
+        shares[gap], log_scale[gap] = kept.correlation[marks[gap]], kept.scale[marks[gap]]
         log_scale[first] = start_scale(effects, parameters)[states[first]] if effects.mixed_start else kept.scale[0]
     else:
         marks[marks != COMPLETE] = NOTHING
     rest = np.zeros(n) if eta is None or isinstance(effects.autoregression, Intercept) else eta
+    weights = np.ascontiguousarray(coefficients.T[states if Q > 1 else np.zeros(n, dtype=np.int64)])  # (n, p)
+    weights[marks != COMPLETE] = 0.0
     return ColumnLags(
-        np.ascontiguousarray(effects.lagged_values(y, eta, int(effects.moves.predicted[i]))), rest, coefficients,
-        states if Q > 1 else np.zeros(n, dtype=np.int64), marks, shares, log_scale,
-    )  # fmt: skip
+        effects.lagged_values(y, eta, int(effects.moves.predicted[i])), rest, marks, weights, shares, log_scale
+    )
 
 
 def levels_before(model: Model, parameters: Parameters, lag: ColumnLags, own: Array, states: IntArray, i: int) -> Array:
@@ -226,21 +258,20 @@ def levels_before(model: Model, parameters: Parameters, lag: ColumnLags, own: Ar
     if isinstance(ar, Hamilton):
         for m in range(1, effects.reach + 1):
             state = states[full - m]
-            out[full] += lag.coefficients[m - 1, lag.which[full]] * (level[state] + own[full - m, state])
+            out[full] += lag.weights[full, m - 1] * (level[state] + own[full - m, state])
         return out
     last = np.arange(n) - np.where(lag.marks == COMPLETE, 1, lag.marks)
-    share = np.where(lag.marks == COMPLETE, lag.coefficients.sum(0)[lag.which], lag.shares[np.maximum(lag.marks, 0)])
     late = np.flatnonzero(lag.marks != NOTHING)
     state = states[late - 1]
-    out[late] = share[late] * (level[state] + own[last[late], state])
+    out[late] = (lag.weights.sum(1) + lag.shares)[late] * (level[state] + own[last[late], state])
     return out
 
 
-def moves_data(model: Model, parameters: Parameters) -> bool:
-    """Whether adding to the linear predictors of a family is the same as adding to its observations."""
+def moves_data(model: Model, phi: Array) -> bool:
+    """Whether adding to linear predictors adds to observations, in a state with parameters phi (P,)."""
     family, D = model.family, columns(model.family)
     y, eta = ((value,) * D if D > 1 else value for value in (1.0, 0.25))
-    c = prepare(family, parameters.phi[0])
+    c = prepare(family, phi)
     there: Any = with_predictor(family, y, c, eta)
     own = np.isin(np.arange(D), model.every_effect.moves.predicted)
     shifted = np.array_equal(np.atleast_1d(there[0]), np.where(own, 0.75, 1.0))
@@ -253,40 +284,29 @@ def _draw(rng: np.random.Generator, model: Model, phi: Array) -> Array:
     return np.asarray(y, dtype=float).reshape(len(phi), columns(model.family))
 
 
-def _draw_in_order(
-    rng: np.random.Generator,
-    model: Model,
-    begin: IntArray,
-    phi: Array,
-    shift: Array,
-    zeta: Array,
-    lags: list[ColumnLags],
-    y: Array,
-    given: BoolArray,
-) -> None:
-    """Draw observations in the order of time, those of all sequences together.
-
-    Their linear predictors are ``shift`` (n, D) and what lags add to it.
-    """
-    effects, n = model.every_effect, len(y)
-    others = np.setdiff1d(np.arange(y.shape[1]), effects.moves.predicted)
+def _draw_in_order(rng: np.random.Generator, model: Model, draws: Sequence[Draw]) -> None:
+    """Draw observations in the order of time, those of all sequences and stretches together."""
+    effects, predicted = model.every_effect, model.every_effect.moves.predicted
+    y, given, step, phi, shift, zeta = (
+        np.concatenate(part) for part in zip(*(draw[:6] for draw in draws), strict=True)
+    )
+    lags = [
+        ColumnLags(*(np.concatenate(part) for part in zip(*own, strict=True)))
+        for own in zip(*(draw.lags for draw in draws), strict=True)
+    ]
+    others = np.setdiff1d(np.arange(y.shape[1]), predicted)
     first = _draw(rng, model, move_parameters(model.family, phi[given], shift[given], zeta[given, None]))
     y[np.ix_(given, others)] = first[:, others]
-    before, values, weights = [], [], []  # of each column: rows (n, p + 1), what lags are taken of, and their weights
-    for one, d in zip(lags, effects.moves.predicted, strict=True):
-        shift[:, d] += one.rest
-        gap = np.maximum(one.marks, 0)
-        before.append(np.arange(n)[:, None] - np.column_stack([gap, np.tile(np.arange(1, effects.reach + 1), (n, 1))]))
-        values.append(np.nan_to_num(one.values))
-        full = one.coefficients[:, one.which].T * (one.marks == COMPLETE)[:, None]
-        weights.append(np.column_stack([np.where(gap > 0, one.shares[gap], 0.0), full]))
+    recent, values = np.arange(1, effects.reach + 1), [np.nan_to_num(one.values) for one in lags]
     rows = np.flatnonzero(~given)
-    step = rows - np.maximum(begin[rows], 0)
-    order = np.argsort(step, kind="stable")
-    for t in np.split(rows[order], np.flatnonzero(np.diff(step[order])) + 1):
+    order = np.argsort(step[rows], kind="stable")
+    for t in np.split(rows[order], np.flatnonzero(np.diff(step[rows][order])) + 1):
         eta = shift[t]
-        for d, there, value, weight in zip(effects.moves.predicted, before, values, weights, strict=True):
-            eta[:, d] += (weight[t] * value[there[t]]).sum(1)
+        for d, one, value in zip(predicted, lags, values, strict=True):
+            eta[:, d] += one.rest[t] + (one.weights[t] * value[t[:, None] - recent]).sum(1)
+            eta[:, d] += one.shares[t] * value[t - np.maximum(one.marks[t], 0)]
         y[t] = np.clip(_draw(rng, model, move_parameters(model.family, phi[t], eta, zeta[t, None])), -LARGEST, LARGEST)
-        for d, one, value in zip(effects.moves.predicted, lags, values, strict=True):
+        for d, one, value in zip(predicted, lags, values, strict=True):
             value[t] = effects.lagged_values(y[t, d], one.rest[t], int(d))
+    for draw, found in zip(draws, np.split(y, np.cumsum([len(draw.y) for draw in draws])[:-1]), strict=True):
+        draw.y[:] = found

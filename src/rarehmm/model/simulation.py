@@ -1,6 +1,6 @@
 """Simulation of observations and states from a model."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -181,7 +181,7 @@ def _simulate_effects(
         whole = rows if past is None else concatenate([past, rows])
         begin = np.where(sequence == 0, origin, bounds[sequence]) - low + before
         begin = np.concatenate([np.full(before, begin[0]), begin])
-        y, nodes = simulate_rows(rng, model, parameters, whole, begin, before, node)
+        ((y, nodes),) = simulate_rows(rng, model, [parameters], whole, begin, before, [node])
         node, whole = int(nodes[-1]), whole._replace(y=np.concatenate([whole.y[:before], y]))
         last = slice(max(len(whole.y) - reach, 0), None)
         past = Rows(whole.y[last], whole.exog[last], whole.clock[last], whole.states)
@@ -219,21 +219,29 @@ def _rows(model: Model, size: int | Series, low: int, high: int) -> Rows:
     )  # fmt: skip
 
 
-def simulate_sequences(rng: np.random.Generator, model: Model, parameters: Parameters, series: Series) -> Array:
-    """Simulate observations (T, D) with the sequences, inputs and times of a series, however many and short they are.
+def simulate_like(
+    rng: np.random.Generator, model: Model, points: Sequence[Parameters], series: Series
+) -> Iterator[Array]:
+    """Yield observations (T, D) simulated from each of some parameters, however many and short the sequences are.
 
-    Models that take the first rows of a sequence as given have those of the series.
+    They have the sequences, inputs and times of a series.  Models that take the first rows of a sequence as given have
+    those of the series.
     """
+    T, bounds = len(series), series.bounds
     if model.effects is not None:
-        begin = np.repeat(series.bounds[:-1], np.diff(series.bounds))
-        return simulate_rows(rng, model, parameters, _rows(model, series, 0, len(series)), begin)[0]
-    cumulative, first = cumulative_probabilities(parameters)
-    path = np.empty(len(series), dtype=np.int64)
-    fresh = np.zeros(len(path), dtype=bool)
-    fresh[series.bounds[:-1]] = True
-    draw_path(rng.random(len(path)), cumulative, first, fresh, 0, path)
-    y = model.family.draw(rng, path, parameters.phi)
-    return np.asarray(np.clip(y, -LARGEST, LARGEST).reshape(len(path), -1))
+        rows, begin = _rows(model, series, 0, T), np.repeat(bounds[:-1], np.diff(bounds))
+        together = max(1, STRETCH // T)
+        for low in range(0, len(points), together):
+            yield from (y for y, _ in simulate_rows(rng, model, points[low : low + together], rows, begin))
+        return
+    fresh = np.zeros(T, dtype=bool)
+    fresh[bounds[:-1]] = True
+    for parameters in points:
+        cumulative, first = cumulative_probabilities(parameters)
+        path = np.empty(T, dtype=np.int64)
+        draw_path(rng.random(T), cumulative, first, fresh, 0, path)
+        y = model.family.draw(rng, path, parameters.phi)
+        yield np.asarray(np.clip(y, -LARGEST, LARGEST).reshape(T, -1))
 
 
 def cumulative_probabilities(parameters: Parameters) -> tuple[Array, Array]:

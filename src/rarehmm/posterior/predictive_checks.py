@@ -5,14 +5,16 @@ statistics of the data are compared with those of the replicates.  Where a model
 given, replicates begin with those of the data.
 """
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 
-from rarehmm.common.arrays import Array, BoolArray, IntArray
+from rarehmm.common.arrays import Array, IntArray
 from rarehmm.common.progress import OnProgress, silent
 from rarehmm.data.series import Series
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
-from rarehmm.model.simulation import simulate_sequences
+from rarehmm.model.simulation import simulate_like
 from rarehmm.sampling.diagnostics import Check
 
 REPLICATES = 50
@@ -24,9 +26,10 @@ CORRELATION = 0.05  # difference of autocorrelations
 EXCURSIONS = 0.2  # difference of the number or the length of excursions, relative to the data
 
 
-def replicate(rng: np.random.Generator, model: Model, point: Parameters, series: Series, missing: BoolArray) -> Array:
-    """Simulate observations (T, D) with the sequences and inputs of a series, and its mask of missing values (T, D)."""
-    return np.where(missing, np.nan, simulate_sequences(rng, model, point, series))
+def replicate(rng: np.random.Generator, model: Model, points: Sequence[Parameters], series: Series) -> Iterator[Array]:
+    """Yield observations (T, D) simulated from each of some points, with the sequences and gaps of a series."""
+    missing = np.isnan(series.read(0, len(series)))
+    return (np.where(missing, np.nan, y) for y in simulate_like(rng, model, points, series))
 
 
 def statistics_of(y: Array, bounds: IntArray, level: float) -> dict[str, float]:
@@ -67,14 +70,14 @@ def check_predictive(
     not negligible: in a long series the replicates differ so little that every difference is many of these.
     """
     y = series.read(0, len(series))
-    missing, bounds = np.isnan(y), series.bounds
-    columns = np.flatnonzero(~missing.all(0))
+    bounds, columns = series.bounds, np.flatnonzero(~np.isnan(y).all(0))
     levels = np.nanquantile(y[:, columns], 0.99, axis=0)
     observed = [statistics_of(column, bounds, level) for column, level in zip(y[:, columns].T, levels, strict=True)]
     replicated: list[list[dict[str, float]]] = [[] for _ in levels]
+    copies = replicate(rng, model, [points[number % len(points)] for number in range(count)], series)
     for number in range(count):
         on_progress("checking the model", number, count)
-        copy = replicate(rng, model, points[number % len(points)], series, missing)
+        copy = next(copies)
         for statistics, column, level in zip(replicated, copy[:, columns].T, levels, strict=True):
             statistics.append(statistics_of(column, bounds, level))
     checks = []

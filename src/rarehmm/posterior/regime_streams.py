@@ -287,10 +287,6 @@ class RegimeFilter:
         ------
         ValueError
             If inputs are missing, if a value cannot be used, or if the stream belongs to another model.
-
-        Examples
-        --------
-        See ``RegimeFilter``.
         """
         stream = self._checked(stream)
         return self.update_rows(stream, self.format.rows(y, exog, times, states, stream.position, stream.seen))
@@ -403,7 +399,7 @@ class RegimeFilter:
         fresh = np.zeros(n, dtype=bool)
         fresh[0] = stream.nodes is None
         for z, (parameters, point) in enumerate(zip(self.points, self.edge_points, strict=True)):
-            _, logp, log_weight, log_start = log_terms(model, parameters, point, every, begin, ext)
+            terms, logp, log_weight, log_start = log_terms(model, parameters, point, every, begin, ext)
             top = logp.max(1)
             logp -= top[:, None]
             before = np.zeros(M) if stream.nodes is None else stream.nodes[z].copy()
@@ -415,7 +411,7 @@ class RegimeFilter:
                 f"y[{i}] (row {stream.seen + i} of the stream) is {rows.y[i].tolist()}, which is impossible under draw "
                 f"{z} after the rows before it. Look at transitions that are fixed at 0, and at known states."
             )
-        return nodes, values + constant(model.family, rows.y)
+        return nodes, values + constant(model.family, terms.y[ext:])
 
     def _with_past(self, stream: RegimeStream, rows: Rows) -> tuple[Rows, IntArray, int]:
         """New rows after those that their lags need, the first row of their sequence, and how many precede them."""

@@ -661,7 +661,7 @@ def forward_edges(family, point, chain, at, g, first, last, n, every, careful):
             least = load(a, (t + 1, 0))
             for m in range(1, M):
                 least = np.where(load(a, (t + 1, m)) < least, load(a, (t + 1, m)), least)
-            lost = np.where(least > np.exp(lost + DOUBT_GONE) * z, -1e300, lost)
+            lost = np.where(least > np.exp(np.minimum(lost + DOUBT_GONE, 0.0)) * z, -1e300, lost)
             worst = np.where(lost > worst, lost, worst)
         top = np.where(present, top, 0.0)
         store(g.top, (t,), top)

@@ -101,20 +101,19 @@ def lagged(values: np.ndarray, marks: np.ndarray, p: int) -> np.ndarray:
 
 
 @kernel
-def follow_lags(values, given, coefficients, which, marks, shares):
-    """Add to values (n,), in place, what lags of the values before contribute to each.
+def follow_lags(values, given, weights, marks, shares):
+    """Add to values (n,), in place, what the values before contribute to each.
 
-    Rows with all of their lags take column ``which`` (n,) of ``coefficients`` (p, Q), and rows h steps after the last
-    observed value the share shares[h] of it; those that are ``given`` (n,) stay as they are.
+    Rows with all of their lags take the ``weights`` (n, p) of the last p values, and rows h steps after the last
+    observed value the share (n,) of it; those that are ``given`` (n,) stay as they are.
     """
-    p = len(coefficients)
     for t in range(len(values)):
         if given[t]:
             continue
         total = values[t]
         if marks[t] == COMPLETE:
-            for m in range(p):
-                total += coefficients[m, which[t]] * values[t - m - 1]
+            for m in range(weights.shape[1]):
+                total += weights[t, m] * values[t - m - 1]
         elif marks[t] > 0:
-            total += shares[marks[t]] * values[t - marks[t]]
+            total += shares[t] * values[t - marks[t]]
         values[t] = min(max(total, -LARGEST), LARGEST)
