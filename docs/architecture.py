@@ -46,7 +46,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     ),
     "conformance": ("requirements", "emission", "design", "sampler", "transition"),
     "posterior": (
-        "posterior", "prediction", "regime_streams", "streaming", "residuals", "predictive_checks", "model_check",
+        "model_settings", "named_coefficients", "posterior", "prediction", "regime_streams", "streaming", "residuals", "predictive_checks", "model_check",
         "verdict", "events",
     ),
     "estimator": (),

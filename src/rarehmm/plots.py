@@ -231,7 +231,7 @@ def plot_trace(posterior: "Posterior", name: str | None = None, *, axes: Any = N
 
 def quantity(posterior: "Posterior", name: str) -> Array:
     """Return the draws (chains, n, K) of a quantity by name."""
-    known = {k: v for k, v in posterior.quantities.items() if k != "transition"}
+    known = {k: v for k, v in posterior.quantities.items() if posterior.dims[k] == ["state"]}
     if name not in known:
         raise ValueError(f"name is {name!r}; it must be one of {', '.join(known)}.")
     return known[name]

@@ -9,7 +9,8 @@ import pytest
 from small_models import model_of
 
 import rarehmm as rh
-from rarehmm.posterior.posterior import Draws, describe, restore
+from rarehmm.posterior.model_settings import describe, restore
+from rarehmm.posterior.posterior import Draws
 from rarehmm.sampling import arviz_adapter
 from rarehmm.sampling.arviz_adapter import arviz, effective_size, inference_data, r_hat, tail_index, write_netcdf
 from rarehmm.sampling.diagnostics import Check
@@ -108,7 +109,7 @@ def test_foreign_newer_and_damaged_files_are_refused(tmp_path):
     with pytest.raises(ValueError, match="damaged"):
         rh.Posterior.load(path)
     for change, message in (
-        ({"format": 99}, "has format 99; this version of rarehmm reads formats up to 1. Update rarehmm"),
+        ({"format": 99}, "has format 99; this version of rarehmm reads formats up to 2. Update rarehmm"),
         ({"family": ["Weird", 3]}, "Weird is not among .*; pass family="),
         ({"priors": [["__import__", "os"]]}, "__import__ is not among"),
         ({"priors": []}, "2 parameters but 0 priors"),

@@ -35,7 +35,7 @@ from rarehmm.engine.contracts.family import (
 from rarehmm.engine.dispatch import compiled
 from rarehmm.engine.dispatch.tags import tags
 from rarehmm.exact.densities import densities, prepared
-from rarehmm.posterior.posterior import describe, restore
+from rarehmm.posterior.model_settings import describe, restore
 
 FAMILIES = {
     "two": rh.Product(rh.Gaussian(), rh.Categorical(3)),

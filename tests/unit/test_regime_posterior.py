@@ -2,8 +2,10 @@
 
 import warnings
 import zlib
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from regime_cases import as_model, covering, label, make_case
 
@@ -12,13 +14,14 @@ from rarehmm.data.inputs import Columns, Inputs
 from rarehmm.engine.contracts.design import Design
 from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.exact.passes import state_counts
-from rarehmm.model.autoregression import AroundLevel
+from rarehmm.model.autoregression import AroundLevel, from_partial
 from rarehmm.model.coefficients import LARGEST_ANGLE
 from rarehmm.sampling.arviz_adapter import effective_size
 from rarehmm.sampling.hmc import hmc
 from rarehmm.sampling.importance import Roots, adaptive_importance, laplace_importance, powers
 from rarehmm.sampling.methods import relabel_like_mode
 from rarehmm.search.mode import find_mode, relabel_states
+from rarehmm.transitions.phases import Phases
 from rarehmm.windows.gradients import freeze
 from rarehmm.windows.pool import Pool
 from rarehmm.windows.windows import Windows
@@ -243,3 +246,124 @@ def test_windows_are_refused_where_rows_differ(what):
         freeze(model, theta, series, windows, threads=1)
     with pytest.raises(ValueError, match=message):
         Pool(model, series, windows, Design(np.full((1, windows.count), 1 / windows.count)), 3)
+
+
+# ---------------------------------------------------------------- what is reported
+def reported(K=2, order=1, switching=False):
+    """A posterior with inputs of all kinds whose draws all are the same point, the point and the series."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"temp": 20 + 5 * rng.normal(size=60), "load": 1e4 * rng.normal(size=60)})
+    series = rh.Series(rng.normal(size=60), exog=frame)
+    temp, load, both = (Inputs.of(series, [Columns(names)]) for names in ("temp", "load", ["temp", "load"]))
+    model = rh.Model(
+        rh.Gaussian(), K, rh.default_priors(rh.Gaussian(), K, series), inputs=both, switching=temp, scale=load,
+        autoregression=AroundLevel(order, switching), transitions=rh.Regression(load),
+    )  # fmt: skip
+    e = model.every_effect
+    c = 0.2 * rng.normal(size=e.size)
+    slopes = e.block("slopes", c)
+    slopes -= slopes.mean(-1, keepdims=True)
+    phi = np.column_stack([np.arange(K), np.ones(K)])
+    point = model.natural(phi, rng.dirichlet(np.full(K, 5.0), K), c)
+    draws = [np.tile(part, (2, 5, *(1 for _ in part.shape))) for part in (point.phi, point.transition, c)]
+    return rh.Posterior(model, draws[0], draws[1], "hmc", coefficients=draws[2]), point, series, frame
+
+
+def test_coefficients_are_per_unit_of_the_users_inputs():
+    """The part of predictors that each block adds, from the reported numbers and the user's columns."""
+    found, point, series, frame = reported()
+    rows, e = series.read_rows(0, 60), found.model.every_effect
+    away = frame - frame.mean()
+    numbers = {name: values[0, 0] for name, values in found.quantities.items()}
+    eta = e.location.predict(rows, e.block("location", point.coefficients)[:, 0])
+    np.testing.assert_allclose(away.to_numpy() @ numbers["coefficient"], eta, atol=1e-12)
+    own = e.switching.predict(rows, e.block("switching", point.coefficients)[:, 0])
+    np.testing.assert_allclose(away[["temp"]].to_numpy() @ numbers["switching_coefficient"], own, atol=1e-12)
+    zeta = e.scale.predict(rows, e.block("scale", point.coefficients))
+    np.testing.assert_allclose(away[["load"]].to_numpy() @ numbers["log_scale_coefficient"], zeta, atol=1e-12)
+    logits = np.einsum("tz,zjk->tjk", away[["load"]], numbers["transition_coefficient"])
+    weight = point.transition * np.exp(logits)
+    z = e.slopes.design(rows)
+    P = found.model.transitions.matrices(point.transition, e.block("slopes", point.coefficients), z)
+    np.testing.assert_allclose(weight / weight.sum(-1, keepdims=True), P, rtol=1e-10)
+    np.testing.assert_array_equal(numbers["lag_coefficient"], e.block("lags", point.coefficients)[:, 0, 0])
+
+
+@pytest.mark.parametrize("switching", [False, True])
+def test_arviz_names_inputs_and_lags(switching):
+    found = reported(3, 2, switching)[0].to_arviz().posterior
+    dims = {
+        "coefficient": ("input",),
+        "switching_coefficient": ("switching_input", "state"),
+        "log_scale_coefficient": ("scale_input",),
+        "lag_coefficient": ("lag", "state") if switching else ("lag",),
+        "transition_coefficient": ("transition_input", "state", "state_to"),
+    }
+    for name, expected in dims.items():
+        assert found[name].dims == ("chain", "draw", *expected)
+    assert found["input"].values.tolist() == ["temp", "load"]
+    assert found["transition_input"].values.tolist() == ["load"]
+    assert found["lag"].values.tolist() == [1, 2]
+    assert "occupancy" not in found  # there is none where transitions have inputs
+
+
+def test_columns_of_several_predictors_are_a_dimension():
+    rng = np.random.default_rng(0)
+    family = rh.MultivariateGaussian(2, diagonal=True)
+    series = rh.Series(rng.normal(size=(30, 2)), exog=rng.normal(size=(30, 1)))
+    priors, inputs = rh.default_priors(family, 2, series), Inputs.of(series, [Columns()])
+    model = rh.Model(family, 2, priors, inputs=inputs, autoregression=AroundLevel(2))
+    point = model.natural(
+        family.phi_of(np.zeros((2, 2)), np.ones((2, 2, 2)) * np.eye(2)), np.full((2, 2), 0.5),
+        [0.1, 0.2, 0.5, -0.5, 0.3, 0.2],
+    )  # fmt: skip
+    found = rh.Posterior(
+        model, point.phi[None, None], point.transition[None, None], "map", coefficients=point.coefficients[None, None]
+    )
+    data = found.to_arviz().posterior
+    assert data["coefficient"].dims == ("chain", "draw", "input", "column")
+    assert data["lag_coefficient"].dims == ("chain", "draw", "lag", "column")
+    np.testing.assert_array_equal(data["lag_coefficient"].values[0, 0], [[0.5, -0.5], [0.3, 0.2]])
+    np.testing.assert_allclose(found.mean.coefficients, point.coefficients, rtol=1e-12)
+
+
+def test_the_table_has_names_of_inputs_and_points_and_means_have_coefficients():
+    found, point, _, _ = reported()
+    rows = set(found.summary().index)
+    assert rows >= {
+        "mean[1]", "coefficient[temp]", "coefficient[load]", "switching_coefficient[temp, 1]",
+        "log_scale_coefficient[load]", "lag_coefficient[1]", "transition_coefficient[load, 0, 1]",
+    }  # fmt: skip
+    np.testing.assert_allclose(found.mean.coefficients, point.coefficients, rtol=1e-12)
+    np.testing.assert_array_equal(found.points(3)[2].coefficients, point.coefficients)
+    with pytest.raises(ValueError, match="name is 'coefficient'; states have mean, variance"):
+        found.interval("coefficient", 0)
+    with pytest.raises(ValueError, match=r"coefficients has shape \(2, 5, 3\); it must be \(chains, draws, 10\)"):
+        replace(found, coefficients=found.coefficients[..., :3])
+
+
+def test_the_mean_of_stationary_lags_is_stationary():
+    """Of these two processes with three lags, the average of the coefficients is not."""
+    series = rh.Series(np.random.default_rng(0).normal(size=30))
+    model = rh.Model(rh.Gaussian(), 1, rh.no_priors(rh.Gaussian()), autoregression=AroundLevel(3))
+    partial = np.array([[-0.9, -0.9, -0.9], [0.9, -0.9, 0.9]])
+    lags = from_partial(partial)
+    with pytest.raises(ValueError, match="not those of a stationary autoregression"):
+        model.natural([[0.0, 1.0]], [[1.0]], lags.mean(0))
+    found = rh.Posterior(
+        model, np.tile([[0.0, 1.0]], (1, 2, 1, 1)), np.ones((1, 2, 1, 1)), "hmc", coefficients=lags[None]
+    )
+    np.testing.assert_allclose(found.mean.coefficients, from_partial(partial.mean(0)))
+    assert rh.log_likelihood(model, found.mean, series) < 0
+
+
+def test_shares_and_visits_of_states_with_phases_are_those_of_the_chain_of_phases():
+    model = rh.Model(rh.Gaussian(), 2, rh.no_priors(rh.Gaussian()), transitions=Phases((3, 1)))
+    truth = model.natural([[0.0, 1.0], [1.0, 1.0]], [[0.8, 0.2], [0.3, 0.7]])
+    found = rh.Posterior(model, truth.phi[None, None], truth.transition[None, None], "map")
+    P = np.zeros((4, 4))  # three phases of the first state, and the second
+    P[[0, 1, 2], [0, 1, 2]], P[[0, 1, 2], [1, 2, 3]], P[3, [0, 3]] = 0.8, 0.2, [0.3, 0.7]
+    share = np.linalg.matrix_power(P, 2000)[0]
+    np.testing.assert_allclose(found.occupancy[0, 0], [share[:3].sum(), share[3]], rtol=1e-10)
+    np.testing.assert_allclose(found.sojourn[0, 0], [15.0, 1 / 0.3], rtol=1e-12)
+    np.testing.assert_allclose(found.return_time[0, 0], 15 + 1 / 0.3, rtol=1e-10)

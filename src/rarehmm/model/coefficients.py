@@ -126,6 +126,17 @@ class Coefficients:
         out[..., e.slices["slopes"]] = slopes.reshape(*x.shape[:-1], math.prod(e.shapes["slopes"]))
         return out
 
+    def mean(self, coefficients: Array) -> Array:
+        """Mean (c,) of coefficients (n, c), with lags that are stationary if all of these are.
+
+        It is that of their partial autocorrelations: averages of three or more lags may leave the stationary ones.
+        """
+        e, out = self.effects, np.asarray(coefficients.mean(0))
+        if self.is_partial:
+            by_column = np.swapaxes(e.block("lags", coefficients)[..., 0], -1, -2)  # (n, C, p)
+            out[e.slices["lags"]] = from_partial(to_partial(by_column).mean(0)).T.ravel()
+        return out
+
     def gradient(self, x: Array, slope: Array) -> Array:
         """Derivatives (size,) in the coordinates x from those (c,) in the coefficients."""
         e, rows = self.effects, self.compared[0]

@@ -12,20 +12,17 @@ import numpy as np
 from rarehmm.common.arrays import Array
 from rarehmm.common.writing import atomic_file
 from rarehmm.data.sources.checks import said
-from rarehmm.emissions import families
-from rarehmm.emissions._sized import Sized
-from rarehmm.emissions.product import Product
-from rarehmm.engine.contracts.family import has
-from rarehmm.model import priors as all_priors
 from rarehmm.model.model import Model
-from rarehmm.model.parameters import Parameters, Priors
+from rarehmm.model.parameters import NO_COEFFICIENTS, Parameters
 from rarehmm.model.stationary import stationary
+from rarehmm.posterior.model_settings import check_format, model_from_settings, model_settings
+from rarehmm.posterior.named_coefficients import dimensions, named_coefficients
 from rarehmm.sampling.arviz_adapter import effective_size, inference_data, r_hat, read_posterior, write_netcdf
 from rarehmm.sampling.diagnostics import Check, verdict
 from rarehmm.sampling.rule import Inference
 from rarehmm.search.mode import reorder_states
 
-FORMAT = 1  # version of the file format
+STANDARDISED = "standardised_coefficients"  # in files only: what has to be kept to the last digit
 DAMAGE = ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError  # raised by damaged data
 MIN_LEAVING = 2.0**-53  # smallest probability of leaving a state that rounding does not turn into 0
 MIN_OCCUPANCY = 1e-100  # smaller occupancies are raised to this, so that squares of return times do not overflow
@@ -90,6 +87,9 @@ class Posterior:
         Why this method was chosen.
     checks : list of Check
         Convergence and accuracy checks; ``verdict`` sums them up in a sentence.
+    coefficients : ndarray, (chains, draws, c)
+        Coefficients of standardised inputs and of lags, as in ``Parameters``; ``quantities`` has them by name, in the
+        user's units.
 
     Examples
     --------
@@ -114,13 +114,19 @@ class Posterior:
     method: str
     why: list[str] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
+    coefficients: Array = field(default_factory=lambda: NO_COEFFICIENTS)
 
     def __post_init__(self) -> None:
-        K, P = self.model.n_states, len(self.model.family.parameters)
-        for name, values, shape in (("phi", self.phi, (K, P)), ("transition", self.transition, (K, K))):
-            if values.ndim != 4 or values.shape[2:] != shape or values.shape[:2] != self.phi.shape[:2]:
+        K, P, c = self.model.n_states, len(self.model.family.parameters), self.model.every_effect.size
+        if c == 0:
+            object.__setattr__(self, "coefficients", np.zeros((*self.phi.shape[:2], 0)))
+        parts = ("phi", self.phi, (K, P)), ("transition", self.transition, (K, K)), (
+            "coefficients", self.coefficients, (c,)
+        )  # fmt: skip
+        for name, values, shape in parts:
+            if values.shape[2:] != shape or values.ndim != 2 + len(shape) or values.shape[:2] != self.phi.shape[:2]:
                 raise ValueError(
-                    f"{name} has shape {values.shape}; it must be (chains, draws, {shape[0]}, {shape[1]})."
+                    f"{name} has shape {values.shape}; it must be (chains, draws, {', '.join(map(str, shape))})."
                 )
 
     def __repr__(self) -> str:
@@ -131,7 +137,10 @@ class Posterior:
     def of(cls, result: Inference) -> "Posterior":
         """Create a posterior from the result of ``infer``."""
         model = result.mode.model
-        return cls(model, *model.unpack_all(result.theta), result.method, result.why, result.checks)
+        coefficients = model.unpack_coefficients(result.theta)
+        return cls(
+            model, *model.unpack_all(result.theta), result.method, result.why, result.checks, coefficients
+        )  # fmt: skip
 
     # ------------------------------------------------------------ quantities to report
     @property
@@ -141,26 +150,44 @@ class Posterior:
 
     @functools.cached_property
     def occupancy(self) -> Array:
-        """Long-run share of the time spent in each state, (chains, draws, K)."""
-        return stationary(self.transition)
+        """Long-run share of the time spent in each state, (chains, draws, K).
+
+        Where transitions have inputs, there is none: this is what it would be if these stayed at their means.
+        """
+        visits = stationary(self.transition)
+        if self._phases.max() == 1:
+            return visits
+        return np.asarray(self._phases * visits / (visits @ self._phases)[..., None])
+
+    @property
+    def _phases(self) -> Array:
+        """Number of phases (K,) of each state."""
+        return self.model.transitions.phases(self.model.n_states).astype(float)
 
     @property
     def sojourn(self) -> Array:
-        """Expected length of a visit to each state, (chains, draws, K); for absorbing states, 2**53."""
-        return 1 / np.maximum(1 - np.diagonal(self.transition, axis1=-2, axis2=-1), MIN_LEAVING)
+        """Expected length of a visit to each state, (chains, draws, K); for absorbing states, 2**53 times its phases.
+
+        Where transitions have inputs, if these stayed at their means.
+        """
+        return self._phases / np.maximum(1 - np.diagonal(self.transition, axis1=-2, axis2=-1), MIN_LEAVING)
 
     @property
     def return_time(self) -> Array:
         r"""Expected time from the start of one visit to the start of the next, (chains, draws, K).
 
         .. math:: 1 / \pi_k (1 - P_{kk})
+
+        where states have a single phase; in general, the length of a visit over the share of the time.
         """
         return np.asarray(self.sojourn / np.maximum(self.occupancy, MIN_OCCUPANCY))
 
     @property
     def mean(self) -> Parameters:
-        """Posterior means, as parameters of the model."""
-        return self.model.natural(self.phi.mean((0, 1)), self.transition.mean((0, 1)))
+        """Posterior means, as parameters of the model; for lags that are stationary, of partial autocorrelations."""
+        draws = self.coefficients.reshape(math.prod(self.phi.shape[:2]), self.model.every_effect.size)
+        coefficients = self.model.coefficients.mean(draws)
+        return self.model.natural(self.phi.mean((0, 1)), self.transition.mean((0, 1)), coefficients)
 
     def points(self, count: int) -> list[Parameters]:
         """Return evenly spaced draws as parameters of the model.
@@ -174,21 +201,35 @@ class Posterior:
         -------
         list of Parameters
         """
-        phi, transition = (a.reshape(-1, *a.shape[2:]) for a in (self.phi, self.transition))
-        selected = np.linspace(0, len(phi) - 1, min(count, len(phi))).astype(int)
-        return [self.model.natural(phi[i], transition[i]) for i in selected]
+        every = math.prod(self.phi.shape[:2])
+        selected = np.linspace(0, every - 1, min(count, every)).astype(int)
+        parts = (a.reshape(every, *a.shape[2:])[selected] for a in (self.phi, self.transition, self.coefficients))
+        return [self.model.natural(*point) for point in zip(*parts, strict=True)]
 
     @property
     def quantities(self) -> dict[str, Array]:
-        """Draws of every reported quantity by name: (chains, draws, K), for "transition" (chains, draws, K, K)."""
+        """Draws of every reported quantity by name: (chains, draws, ...), with the dimensions of ``dims``.
+
+        Coefficients are per unit of the user's inputs; levels and transition probabilities are those at their means.
+        Where transitions have inputs, there are no long-run shares and lengths of visits.
+        """
         emission = {p.name: self.phi[..., i] for i, p in enumerate(self.model.family.parameters)}
-        return {
-            **emission,
-            "transition": self.transition,
-            "occupancy": self.occupancy,
-            "sojourn": self.sojourn,
-            "return_time": self.return_time,
-        }
+        out = {**emission, "transition": self.transition}
+        if self.model.transitions.inputs is None:
+            out |= {"occupancy": self.occupancy, "sojourn": self.sojourn, "return_time": self.return_time}
+        return {**out, **named_coefficients(self.model, self.coefficients)}
+
+    @property
+    def dims(self) -> dict[str, list[str]]:
+        """Dimensions of each quantity after chain and draw: "state", "state_to", "input", "lag" and the like."""
+        dims = {name: ["state"] for name in self.quantities} | {"transition": ["state", "state_to"]}
+        return dims | dimensions(self.model)[0]
+
+    @property
+    def coords(self) -> dict[str, Any]:
+        """Coordinates of each dimension: numbers of states and lags, names of inputs."""
+        states = np.arange(self.model.n_states)
+        return {"state": states, "state_to": states, **dimensions(self.model)[1]}
 
     def interval(self, name: str, state: int, probability: float = 0.9) -> tuple[float, float, float]:
         """Return the posterior mean and the central interval of one quantity of a state.
@@ -196,7 +237,7 @@ class Posterior:
         Parameters
         ----------
         name : str
-            An emission parameter, "occupancy", "sojourn" or "return_time".
+            An emission parameter, "occupancy", "sojourn" or "return_time", or a coefficient that switches.
         state : int
             The state.
         probability : float
@@ -206,6 +247,9 @@ class Posterior:
         -------
         mean, low, high : float
         """
+        if name not in self.quantities or self.dims[name][-1] != "state" or len(self.dims[name]) > 1:
+            known = ", ".join(k for k, dims in self.dims.items() if dims == ["state"])
+            raise ValueError(f"name is {name!r}; states have {known}.")
         x = self.quantities[name][..., state]
         low, high = np.quantile(x, [(1 - probability) / 2, (1 + probability) / 2])
         return float(x.mean()), float(low), float(high)
@@ -229,12 +273,13 @@ class Posterior:
             raise ValueError(f"probability is {probability}; it must lie between 0 and 1.")
         rows = {}
         low, high = (1 - probability) / 2, (1 + probability) / 2
+        dims, coords = self.dims, self.coords
         for name, values in self.quantities.items():
             for index in np.ndindex(values.shape[2:]):
-                x = values[(..., *index)]
+                x, label = values[(..., *index)], [coords[d][i] for d, i in zip(dims[name], index, strict=True)]
                 chains = x if len(x) > 1 else x[:, : x.shape[1] // 2 * 2].reshape(2, -1)
                 constant = bool((x == x.flat[0]).all())
-                rows[f"{name}[{', '.join(map(str, index))}]"] = [
+                rows[f"{name}[{', '.join(map(str, label))}]"] = [
                     x.mean(), x.std(), *np.quantile(x, [low, high]),
                     math.nan if constant else effective_size(x), math.nan if constant else r_hat(chains),
                 ]  # fmt: skip
@@ -245,25 +290,24 @@ class Posterior:
     def to_arviz(self) -> Any:
         """Convert the draws to ArviZ, with dimensions chain, draw, state and state_to.
 
+        Coefficients of inputs and lags have the dimensions input, switching_input, scale_input, transition_input and
+        lag, with the names of the inputs as coordinates.
+
         Returns
         -------
         arviz.InferenceData
             A DataTree from ArviZ 1.0 on.
         """
-        dims = {name: ["state"] for name in self.quantities} | {"transition": ["state", "state_to"]}
-        states = np.arange(self.model.n_states)
+        return self._to_arviz({}, {})
+
+    def _to_arviz(self, more: dict[str, Array], dims: dict[str, list[str]]) -> Any:
+        """Convert the draws, and ``more`` of these dimensions, to ArviZ."""
         attributes = {"rarehmm": json.dumps(self._metadata())}
-        return inference_data(self.quantities, dims, {"state": states, "state_to": states}, attributes)
+        return inference_data({**self.quantities, **more}, {**self.dims, **dims}, self.coords, attributes)
 
     def _metadata(self) -> dict[str, Any]:
-        model = self.model
         return {
-            "format": FORMAT,
-            "family": describe(model.family),
-            "priors": [describe(p) for p in model.priors.emission],
-            "concentration": model.priors.transition.concentration,
-            "start": None if model.start is None else list(model.start),
-            "fixed": {name: to_list(np.asarray(values, dtype=float)) for name, values in (model.fixed or {}).items()},
+            **model_settings(self.model),
             "method": self.method,
             "why": self.why,
             "checks": [[c.name, float(c.value), bool(c.passed), c.message, c.note] for c in self.checks],
@@ -278,13 +322,14 @@ class Posterior:
             The file; it appears only once it is complete, and replaces one of the same name.
         """
         with atomic_file(pathlib.Path(path)) as name:
-            room = sum(values.nbytes for values in self.quantities.values()) + (1 << 18)
+            exact = {STANDARDISED: self.coefficients} if self.coefficients.size > 0 else {}
+            room = sum(values.nbytes for values in {**self.quantities, **exact}.values()) + (1 << 18)
             name.write_bytes(bytes(room))  # HDF5 crashes on a full disk, so make sure there is room first
             name.unlink()
-            write_netcdf(self.to_arviz(), name)
+            write_netcdf(self._to_arviz(exact, {one: ["component"] for one in exact}), name)
 
     @classmethod
-    def load(cls, path: str | pathlib.Path, family: Any = None) -> "Posterior":
+    def load(cls, path: str | pathlib.Path, family: Any = None, transitions: Any = None) -> "Posterior":
         """Load a posterior saved with ``save``; nothing in the file is executed.
 
         Parameters
@@ -293,6 +338,8 @@ class Posterior:
             The file.
         family : optional
             The emission family, if it is not one of rarehmm's.
+        transitions : optional
+            How states follow each other, if that is not one of rarehmm's.
 
         Returns
         -------
@@ -316,29 +363,29 @@ class Posterior:
             version = int(saved["format"])
         except Exception as error:
             raise ValueError(f"{path} is not a posterior saved by rarehmm, or is damaged ({said(error)}).") from None
-        if version > FORMAT:
-            raise ValueError(
-                f"{path} has format {version}; this version of rarehmm reads formats up to {FORMAT}. Update rarehmm."
-            )
+        check_format(version, str(path))
         try:
-            if family is None:
-                family = restore(saved["family"], {**families(), "product": Product}, most=len(arrays))
-            emission = tuple(restore(p, vars(all_priors)) for p in saved["priors"])
-            start = None if saved["start"] is None else np.array(saved["start"])
-            priors = Priors(emission, all_priors.Dirichlet(saved["concentration"]))
-            model = Model(family, len(arrays["state"]), priors, start, fixed=saved.get("fixed") or None)
-            phi = np.stack([arrays[p.name] for p in family.parameters], axis=-1)
-            transition = arrays["transition"]
-            check_draws(family, phi, transition)
+            saved["n_states"] = len(arrays["state"])
+            model = model_from_settings(saved, family, transitions, most=len(arrays))
+            phi = np.stack([arrays[p.name] for p in model.family.parameters], axis=-1)
+            transition, coefficients = arrays["transition"], arrays.get(STANDARDISED, NO_COEFFICIENTS)
+            check_draws(model, phi, transition, coefficients)
             checks = [Check(str(c[0]), float(c[1]), c[2] is True, *map(str, c[3:])) for c in saved["checks"]]
-            return cls(model, phi, transition, str(saved["method"]), [str(why) for why in saved["why"]], checks)
+            why = [str(reason) for reason in saved["why"]]
+            return cls(model, phi, transition, str(saved["method"]), why, checks, coefficients)
         except DAMAGE as error:
             raise ValueError(f"{path} is damaged, or uses an unknown family ({said(error)}).") from None
 
 
-def check_draws(family: Any, phi: Array, transition: Array) -> None:
+def check_draws(model: Model, phi: Array, transition: Array, coefficients: Array) -> None:
     """Raise ValueError if draws from a file are impossible values, which no sampler produces."""
-    for name, values in (*((p.name, phi[..., i]) for i, p in enumerate(family.parameters)), ("transition", transition)):
+    family, parts = model.family, {p.name: phi[..., i] for i, p in enumerate(model.family.parameters)}
+    parts["transition"] = transition
+    if model.every_effect.size > 0:
+        if coefficients.shape[2:] != (model.every_effect.size,):
+            raise ValueError(f"{STANDARDISED} has shape {coefficients.shape}")
+        parts[STANDARDISED] = coefficients
+    for name, values in parts.items():
         if values.dtype.kind != "f" or values.size == 0 or not np.isfinite(values).all():
             raise ValueError(f"{name} holds values that are not finite numbers")
     for i, p in enumerate(family.parameters):
@@ -346,31 +393,6 @@ def check_draws(family: Any, phi: Array, transition: Array) -> None:
             raise ValueError(f"{p.name} is not always positive")
     if (transition < 0).any() or (np.abs(transition.sum(-1) - 1) > 1e-6).any():
         raise ValueError("some rows of transition are not probabilities")
-
-
-def to_list(values: Array) -> list[Any]:
-    """Convert an array to nested lists for JSON, with None for NaN."""
-    return [to_list(v) if np.ndim(v) else (None if np.isnan(v) else float(v)) for v in values]
-
-
-def describe(value: Any) -> list[Any]:
-    """Describe a family or a prior for JSON: the name of its class and its settings; a part as [label, part]."""
-    if has(value, "settings"):
-        name, settings = value.settings
-        return [name, *([s[0], describe(s[1])] if isinstance(s, tuple) else s for s in settings)]
-    return [type(value).__name__, *(float(v) if isinstance(v, float | np.floating) else v for v in value)]
-
-
-def restore(description: list[Any], known: dict[str, Any], most: float = math.inf) -> Any:
-    """Create a family or prior from its description, using ``known`` classes only.
-
-    Families with a size have at least as many parameters; those with more than ``most`` are refused.
-    """
-    name, *settings = description
-    settings = [(s[0], restore(s[1], known, most)) if isinstance(s, list) else s for s in settings]
-    classes = {c.__name__: c for c in known.values() if isinstance(c, type) and issubclass(c, tuple)}
-    if name not in classes:
-        raise ValueError(f"{name} is not among {', '.join(sorted(classes))}; pass family=")
-    if issubclass(classes[name], Sized) and any(isinstance(s, int) and s > most + 1 for s in settings):
-        raise ValueError(f"{name} of {settings} has more parameters than the file")
-    return classes[name](*settings)
+    if model.coefficients.is_partial:
+        for draw in coefficients.reshape(-1, coefficients.shape[-1]):
+            model.every_effect.check(draw)
