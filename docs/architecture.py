@@ -22,7 +22,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "common": ("arrays", "checks", "progress", "writing"),
     "data": (
         "sources", "tables", "workers", "rows", "clocks", "domains", "summaries", "series", "pieces", "seasons",
-        "trends", "inputs", "transforms", "files",
+        "trends", "inputs", "new_rows", "transforms", "files",
     ),
     "engine": ("dispatch", "lanes", "elementary", "special", "contracts", "automatic", "kernels"),
     "transitions": (),
@@ -46,8 +46,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     ),
     "conformance": ("requirements", "emission", "design", "sampler", "transition"),
     "posterior": (
-        "posterior", "prediction", "streaming", "residuals", "predictive_checks", "model_check", "verdict",
-        "events",
+        "posterior", "prediction", "regime_streams", "streaming", "residuals", "predictive_checks", "model_check",
+        "verdict", "events",
     ),
     "estimator": (),
     "plots": (),

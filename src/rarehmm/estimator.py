@@ -301,7 +301,7 @@ class RareHMM(BaseEstimator):
             return None
         if isinstance(self.init, Parameters | RareHMM):
             start = self.init._fitted().mean if isinstance(self.init, RareHMM) else self.init
-            return model.natural(start.phi, start.transition)
+            return model.natural(start.phi, start.transition, start.coefficients)
         return from_labels(model, series, np.asarray(self.init))
 
     def _fitted(self) -> Posterior:

@@ -294,3 +294,61 @@ def test_a_small_series_may_be_scored_by_a_larger_model():
     parameters = model.parameters(SINGLE, mean=[-20, 0, 20], variance=1)
     assert np.isfinite(rh.log_likelihood(model, parameters, rh.Series([0.0])))
     assert np.isfinite(rh.log_likelihood(model, parameters, rh.Series([1.0, 1.0])))
+
+
+# ---------------------------------------------------------------- inputs, lags, phases and known states
+X = np.random.default_rng(1).normal(size=(60, 2))
+WITH_INPUTS = rh.Series(np.random.default_rng(0).normal(size=60), exog=pd.DataFrame(X, columns=["load", "temp"]))
+INPUTS = rh.Inputs.of(WITH_INPUTS, [rh.Columns()])
+
+
+def gaussian(K=2, **more):
+    return rh.Model(rh.Gaussian(), K, rh.default_priors(rh.Gaussian(), K, WITH_INPUTS), **more)
+
+
+def of(family, **more):
+    return rh.Model(family, 2, rh.no_priors(family), **more)
+
+
+def scored(model, series):
+    return rh.log_likelihood(model, model.natural([[0, 1], [1, 2]], [[0.9, 0.1], [0.2, 0.8]]), series)
+
+
+@pytest.mark.parametrize(
+    ("use", "error", "message"),
+    [
+        (lambda: scored(gaussian(inputs=INPUTS), rh.Series(X[:, 0])), ValueError,
+         "future inputs missing: 'load', 'temp'; pass exog= with one row for each new observation"),
+        (lambda: scored(gaussian(transitions=rh.Regression(INPUTS)), rh.Series(X[:, 0])), ValueError, "inputs missing"),
+        (lambda: scored(gaussian(), rh.Series(X[:, 0], states=np.full(60, 2))), ValueError,
+         "highest of the known states is 2 and the model has 2 states; .* from 0 to 1, and -1 where the state is unk"),
+        (lambda: gaussian(transitions=rh.Phases((1, 0))), ValueError, r"lengths\[1\] is 0; .* at least 1"),
+        (lambda: gaussian(transitions=rh.Phases((1.5, 2))), ValueError, r"lengths\[0\] is 1\.5; .* a whole number"),
+        (lambda: gaussian(transitions=rh.Phases((2,))), ValueError, r"lengths is \(2,\); .* each of the 2 states"),
+        (lambda: gaussian(transitions=rh.Regression(X)), TypeError, "inputs of transitions are of type ndarray"),
+        (lambda: gaussian(inputs=X), TypeError, r"inputs is of type ndarray; make it with Inputs\.of"),
+        (lambda: gaussian(autoregression=2), TypeError, r"autoregression is 2; use AroundLevel\(p\)"),
+        (lambda: gaussian(autoregression=rh.AroundLevel(0)), ValueError, "AroundLevel: order is 0; .* at least 1"),
+        (lambda: gaussian(autoregression=rh.Hamilton(5)), ValueError, "Hamilton: order is 5; at most 4 .* AroundLevel"),
+        (lambda: rh.climb(gaussian(autoregression=rh.AroundLevel(30)), rh.Series([X[:30, 0], X[30:50, 0]]),
+                          gaussian().natural([[0, 1], [1, 2]], [[0.9, 0.1], [0.2, 0.8]])), ValueError,
+         "order is 30 and the longest sequence of y has 30 rows; use at most 29 lags"),
+        (lambda: of(rh.VonMises(), inputs=INPUTS), ValueError, r"VonMises takes no inputs: .* Drop inputs\."),
+        (lambda: of(rh.Categorical(3), autoregression=rh.Intercept(1)), ValueError, "takes no autoregression"),
+        (lambda: of(rh.Poisson(), scale=INPUTS), ValueError, "Poisson takes no inputs on its scale: .* Drop"),
+    ],
+)  # fmt: skip
+def test_what_rows_may_not_have(use, error, message):
+    with pytest.raises(error, match=message):
+        use()
+
+
+def test_inputs_are_found_by_their_names():
+    turned = rh.Series(
+        np.random.default_rng(0).normal(size=60), exog=pd.DataFrame(X[:, ::-1], columns=["temp", "load"])
+    )
+    for model in (gaussian(inputs=INPUTS), gaussian(transitions=rh.Regression(INPUTS))):
+        parameters = model.natural([[0, 1], [1, 2]], [[0.9, 0.1], [0.2, 0.8]])
+        parameters = parameters._replace(coefficients=np.linspace(-0.2, 0.3, len(parameters.coefficients)))
+        expected = rh.log_likelihood(model, parameters, WITH_INPUTS)
+        assert rh.log_likelihood(model, parameters, turned) == pytest.approx(expected, abs=1e-10)

@@ -5,14 +5,16 @@ import zlib
 import numpy as np
 import pytest
 from oracle_regimes import enumerate_regimes
-from regime_cases import as_model, covering, every_choice, label, make_case
+from regime_cases import as_model, covering, every_choice, label, make_case, with_rows
 
 from rarehmm import (
     Gaussian,
     Model,
     Series,
+    decode,
     default_priors,
     filter_states,
+    joint_log_density,
     log_likelihood,
     log_posterior,
     predictive_log_density,
@@ -35,7 +37,25 @@ def check(choice):
     np.testing.assert_allclose(filter_states(model, parameters, series), filtered, rtol=1e-10, atol=1e-10)
     assert predictive_log_density(model, parameters, series).sum() == pytest.approx(value, rel=1e-10, abs=1e-10)
     check_gradient(*as_model(case, "default"))
+    check_paths(case, model, parameters, series, value)
     return model, parameters, series
+
+
+def check_paths(case, model, parameters, series, total):
+    """Joint densities are those of enumeration with all states known; no neighbour of the decoded path is better."""
+    rng, T = np.random.default_rng(0), len(series)
+    path, best = decode(model, parameters, series)
+    others = [rng.integers(model.n_states, size=T) for _ in range(5)]
+    found = [joint_log_density(model, parameters, series, states) for states in (path, *others)]
+    assert found[0] == best < total
+    for states, value in zip((path, *others), found, strict=True):
+        agrees = ((case.states == -1) | (case.states == states)).all()
+        with np.errstate(invalid="ignore"):
+            wanted = enumerate_regimes(with_rows(case, states=states))[0] if agrees else -np.inf
+        assert value == pytest.approx(-np.inf if np.isnan(wanted) else wanted, rel=1e-10, abs=1e-10)
+    if case.phases is None:  # otherwise it is the best one with its phases
+        neighbours = [np.where(np.arange(T) == t, k, path) for t in range(T) for k in range(model.n_states)]
+        assert max(joint_log_density(model, parameters, series, states) for states in neighbours) == best
 
 
 def check_gradient(model, parameters, series):

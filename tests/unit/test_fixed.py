@@ -1,6 +1,7 @@
 """Known parameters and forbidden transitions: no part of theta, kept by every method, and the rest as it must be."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from small_models import FAMILIES, Pair, model_of, parameters_of, series_of
 
 import rarehmm as rh
 from rarehmm.engine.contracts.design import Design
+from rarehmm.engine.contracts.family import columns
 from rarehmm.engine.dispatch import JIT
 from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.exact.em import climb
@@ -305,3 +307,41 @@ def test_a_known_value_keeps_the_prior_of_the_others():
     pinned = Pinned(prior, np.array([np.nan, 2.0]))
     np.testing.assert_array_equal(pinned.log_density(x), prior.log_density(x))
     np.testing.assert_array_equal(pinned.slope(x), prior.slope(x))
+
+
+# ---------------------------------------------------------------- tied values
+@pytest.mark.parametrize(
+    ("family", "names"),
+    [
+        (rh.Gaussian(), ("variance",)),
+        (rh.FreeStudentT(), ("scale2", "nu")),
+        (rh.MultivariateGaussian(2), ("residual_0", "residual_1", "slope_1_0")),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, tuple) else "",
+)
+def test_a_tied_covariance_is_that_of_all_states(family, names):
+    y = np.random.default_rng(5).normal(size=(120, 2)) + 4.0 * (np.arange(120) % 40 > 30)[:, None]
+    y = y if columns(family) == 2 else y[:, 0]
+    series = rh.Series(y)
+    free = rh.Model(family, 2, rh.default_priors(family, 2, series))
+    tied = replace(free, tied=("covariance",))
+    assert tied.tied == names
+    assert tied.size == free.size - len(names)
+    high = np.flatnonzero([p.name.startswith("mean") for p in family.parameters])
+    phi = np.tile(family.estimate(y, np.ones(len(y))), (2, 1))
+    phi[1, high] += 3
+    start = tied.natural(phi, [[0.95, 0.05], [0.2, 0.8]])
+    mode = find_mode(tied, series, start=start, threads=1)
+    here = tied.unpack(mode.theta)
+    at = [[p.name for p in family.parameters].index(name) for name in names]
+    np.testing.assert_array_equal(here.phi[0, at], here.phi[1, at])
+    assert np.diff(here.phi[:, 0]) == pytest.approx(4, abs=0.5)
+    expected = log_likelihood(free, here, series)
+    assert log_likelihood(tied, here, series) == pytest.approx(expected, abs=1e-8)
+    _, slope = log_posterior(tied, mode.theta, series)
+    assert np.abs(slope).max() < 0.1
+
+
+def test_what_has_no_covariance_has_none_to_tie():
+    with pytest.raises(ValueError, match="tied has 'covariance', which Poisson does not have; it has rate"):
+        rh.Model(rh.Poisson(), 2, rh.no_priors(rh.Poisson()), tied=("covariance",))

@@ -325,7 +325,7 @@ def test_stored_series_have_the_same_inputs(tmp_path, store):
     assert series.has_times
     assert series.exog_names == plain.exog_names
     assert series.exog_summaries == plain.exog_summaries
-    assert (series.n_known, series.highest_state) == (plain.n_known, 2)
+    assert (series.n_known, series.known_states) == (plain.n_known, (0, 1, 2))
     shift = 7200 if store is parquet_with_a_zone else 0  # local time is two hours ahead
     for first, last in ((0, N), (200, 300), (511, 513), (2999, 3000)):
         found, expected = series.read_rows(first, last), plain.read_rows(first, last)

@@ -100,7 +100,8 @@ def test_replicas_have_gaps_and_columns():
     point = model.natural(family.phi_of([[0, 9]], [np.eye(2)]), [[1.0]])
     missing = np.zeros((60, 2), dtype=bool)
     missing[3, 1] = True
-    copy = replicate(np.random.default_rng(0), model, point, np.array([0, 20, 60]), missing)
+    series = rh.Series(np.zeros((60, 2)), lengths=[20, 40])
+    copy = replicate(np.random.default_rng(0), model, point, series, missing)
     assert np.argwhere(np.isnan(copy)).tolist() == [[3, 1]]
     y = copy + np.array([0, 3])
     checks = check_predictive(np.random.default_rng(0), model, [point], rh.Series(y), 20)

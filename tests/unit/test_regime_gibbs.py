@@ -206,12 +206,16 @@ def test_variances_are_drawn_from_their_distribution(choice, changes, gains, mon
             for s2 in (p.parameters.phi[: len(shape), 1] for p in (s.here, new))
         )
         check_gain(s, s.here, new, gains[-1] if s.model.every_effect.mixed_start else 0.0, back, forth)
+    regime_gibbs.draw_variances(s.rng, new)
+    for one, other in zip(given[-1], (squares, counts, prior), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)  # they do not depend on where one is
 
 
 @pytest.mark.parametrize("choice", [c for c in CHOICES if c["transitions"] != "inputs"], ids=label)
-def test_transition_matrices_are_drawn_from_their_distribution(choice, gains):
+def test_transition_matrices_are_drawn_from_their_distribution(choice, gains, monkeypatch):
     """Or accepted as often as they should, where the first state depends on them."""
-    s = Situation(choice, seed=1)
+    s, given, original = Situation(choice, seed=1), [], regime_gibbs.log_shares
+    monkeypatch.setattr(regime_gibbs, "log_shares", lambda rng, weight: given.append(weight) or original(rng, weight))
     case, path, K = s.case, oracle_path(s.model, s.here.data.nodes), s.model.n_states
     stay, leave, exits = np.zeros(K), np.zeros(K), np.zeros((K, K))
     for t in range(len(case.y)):
@@ -233,6 +237,8 @@ def test_transition_matrices_are_drawn_from_their_distribution(choice, gains):
 
     for _ in range(3):
         new = regime_gibbs.draw_matrix(s.rng, s.here)
+        np.testing.assert_array_equal(given[-2], exits)
+        np.testing.assert_array_equal(given[-1], np.column_stack([stay, leave]))
         back, forth = (log_q(p.parameters.transition) for p in (s.here, new))
         check_gain(s, s.here, new, gains[-1] if s.model.start is None else 0.0, back, forth)
 

@@ -114,7 +114,7 @@ def test_inputs_and_states_are_read_with_their_rows():
     series = Series(OBSERVED, exog=FRAME, states=states)
     assert repr(series) == "Series(30 observations, 2 inputs, 2 known states)"
     assert series.exog_names == ("temp", "load")
-    assert (series.n_known, series.highest_state) == (2, 2)
+    assert (series.n_known, series.known_states) == (2, (0, 2))
     rows = series.read_rows(2, 9)
     np.testing.assert_array_equal(rows.y, series.read(2, 9))
     np.testing.assert_array_equal(rows.exog, FRAME.to_numpy()[2:9])

@@ -28,6 +28,11 @@ class Rows(NamedTuple):
     clock: Array
     states: IntArray
 
+    def at(self, which: slice | IntArray) -> "Rows":
+        """Return some of the rows."""
+        states = self.states[which] if len(self.states) > 0 else self.states
+        return Rows(self.y[which], self.exog[which], self.clock[which], states)
+
 
 def assemble(has_exog: bool, has_states: bool, y: Array, clock: Array, *more: Array) -> Rows:
     """Return ``Rows`` made of tables (n, D), (n, 1) and, in this order, those of inputs and of known states."""

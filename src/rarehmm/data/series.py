@@ -77,8 +77,10 @@ class Series:
         Tables of inputs, one for each part of ``y``; empty without inputs.
     exog_summaries : tuple of Summary
         Summary statistics of the input columns.
-    n_known, highest_state : int
-        Number of rows whose state is known, and the highest known state (-1: none).
+    n_known : int
+        Number of rows whose state is known.
+    known_states : tuple of int
+        States that are known somewhere, ascending.
     summaries : tuple of Summary
         Summary statistics, one per column.
     n_missing : int
@@ -137,7 +139,7 @@ class Series:
         self.state_parts = tuple(t.values for t in known)
         self.summaries, self.n_missing = self._scan()
         self.exog_summaries = self._scan_inputs() if inputs else ()
-        self.n_known, self.highest_state = self._scan_states() if known else (0, -1)
+        self.n_known, self.known_states = self._scan_states() if known else (0, ())
         self.on_progress = workers.ignore_progress
         if self.n_missing == len(self):
             raise ValueError(f"all {len(self)} observations of y are missing (NaN); there is nothing to fit.")
@@ -338,7 +340,7 @@ class Series:
         whole.exog_parts = (rows.exog,) if series.exog_parts else ()
         whole.exog_names, whole.exog_summaries = series.exog_names, series.exog_summaries
         whole.state_parts = (rows.states[:, None],) if series.state_parts else ()
-        whole.n_known, whole.highest_state = series.n_known, series.highest_state
+        whole.n_known, whole.known_states = series.n_known, series.known_states
         return whole
 
     def place(self, row: int, column: int | None = None) -> str:
@@ -471,10 +473,10 @@ class Series:
                 total.merge(more)
         return tuple(t.summary() for t in totals)
 
-    def _scan_states(self) -> tuple[int, int]:
-        """Make one pass over the known states: return how many there are, and the highest."""
-        known, highest = 0, -1
-        for first, (bad, count, high) in zip(
+    def _scan_states(self) -> tuple[int, tuple[int, ...]]:
+        """Make one pass over the known states: return in how many rows, and which."""
+        known, every = 0, set[int]()
+        for first, (bad, count, some) in zip(
             range(0, len(self), STRETCH), self._over_parts(self.state_parts, scan_states), strict=True
         ):
             if bad is not None:
@@ -483,8 +485,8 @@ class Series:
                     f"{self._place_in('states', self.state_parts, first + row)} is {value:g}; known states are whole "
                     "numbers from 0. Mark unknown ones with -1 or NaN."
                 )
-            known, highest = known + count, max(highest, high)
-        return known, highest
+            known, every = known + count, every | some
+        return known, tuple(sorted(every))
 
     def _over_parts(self, parts: Sequence[Any], work: Callable[..., R]) -> list[R]:
         """Return ``work(rows)`` for each stretch of a table beside y, in order."""

@@ -129,16 +129,16 @@ def scan_inputs(rows: Array) -> tuple[tuple[int, int, float] | None, list[Totals
     return None, scan_rows(rows, 0, np.empty(0, np.int64))[2]
 
 
-def scan_states(rows: Array) -> tuple[tuple[int, float] | None, int, int]:
+def scan_states(rows: Array) -> tuple[tuple[int, float] | None, int, set[int]]:
     """Check one stretch of known states.
 
     Returns the row and value of the first that is neither a whole number from -1 nor NaN (None: there is none), the
-    number of known states, and the highest.
+    number of known states, and all that occur.
     """
     states = rows[:, 0]
     bad = ~((states >= -1) & (states < 2**31) & (states == np.floor(states)) | np.isnan(states))
     if bad.any():
         row = int(np.argmax(bad))
-        return (row, float(states[row])), 0, -1
+        return (row, float(states[row])), 0, set()
     known = states[states >= 0]
-    return None, len(known), int(known.max(initial=-1))
+    return None, len(known), {int(k) for k in np.unique(known)}

@@ -1,7 +1,8 @@
 """Log posteriors of many points at once, for importance sampling and full-data Monte Carlo.
 
 Sixteen points share each reading of an observation (see ``engine.kernels.batched``), without any set-up for each of
-them: on a short series this is tens of times faster than one pass per point.
+them: on a short series this is tens of times faster than one pass per point.  Where rows differ, because of inputs,
+lags, phases or known states, there is one pass per point.
 """
 
 import os
@@ -22,7 +23,7 @@ from rarehmm.engine.lanes import LANES
 from rarehmm.exact.block_pass import CAREFUL, LogSpaceNeededError, Pass
 from rarehmm.exact.block_sample import Observations, objective_of, rows_in
 from rarehmm.exact.densities import constant_total, row_ranges, sequence_starts
-from rarehmm.exact.passes import log_posterior, log_posterior_value
+from rarehmm.exact.passes import log_posterior, log_posterior_value, needs_edges
 from rarehmm.exact.statistics import n_summed
 from rarehmm.model.model import Model
 
@@ -33,7 +34,7 @@ class BatchedLogPosterior:
     """Log posterior of a model given a series, as a function of many points theta (n, d)."""
 
     def __init__(self, model: Model, series: Observations, threads: int | None = None) -> None:
-        model.check(rows_in(series))
+        self.rows_differ = needs_edges(model, series)
         check_threads(threads)
         self.model, self.series, self.rows = model, series, rows_in(series)
         self.threads = threads or available_threads()
@@ -57,7 +58,8 @@ class BatchedLogPosterior:
         low, high = self.model.bounds
         out = np.full(len(theta), -np.inf)
         inside = ((theta >= low) & (theta <= high)).all(1)
-        one_by_one = not self.is_exact or (slopes is not None and not self.short)
+        one_by_one = self.rows_differ or not self.is_exact
+        one_by_one |= slopes is not None and (not self.short or bool(self.model.tied))
         alone = inside & (True if one_by_one else self._careful(theta, inside))
         together = np.nonzero(inside & ~alone)[0]
         if len(together) > 0:
@@ -65,12 +67,22 @@ class BatchedLogPosterior:
             if slopes is not None:
                 slopes[together] = found
             alone[together] = ~np.isfinite(out[together])
-        for i in np.nonzero(alone)[0]:
+        for i in np.nonzero(alone & self._stationary(theta, alone))[0]:
             with nullcontext() if self.is_exact else suppress(LogSpaceNeededError):  # else -inf
                 if slopes is None:
                     out[i] = log_posterior_value(self.model, theta[i], self.series, threads=self.threads)
                 else:
                     out[i], slopes[i] = log_posterior(self.model, theta[i], self.series, threads=self.threads)
+        return out
+
+    def _stationary(self, theta: Array, inside: BoolArray) -> BoolArray:
+        """Mask of the points whose lags are stationary where they must be: rounding may put them at the very edge."""
+        out = inside.copy()
+        for i in np.nonzero(inside)[0] if self.model.coefficients.is_partial else ():
+            try:
+                self.model.every_effect.check(self.model.unpack_coefficients(theta[i]))
+            except ValueError:
+                out[i] = False
         return out
 
     def _careful(self, theta: Array, inside: BoolArray) -> BoolArray:

@@ -132,6 +132,7 @@ class EdgePass:
     ) -> None:
         model.check(rows_in(series))
         check_threads(threads)
+        model = model.on(rows_in(series))
         self.model, self.parameters, self.series = model, parameters, rows_in(series)
         self.objective, self.origins = objective_of(series), np.asarray(series.origins)
         self.point = edge_point(model, parameters)
@@ -449,23 +450,33 @@ class EdgePass:
 
     def log_terms(self, low: int, high: int) -> tuple[RowTerms, Array, Array, Array, Any]:
         """Columns of the rows [low, high) and those before them, and their log densities, weights and starts."""
-        model, chain = self.model, self.model.unfolding.chain
         early = self.early(low)
-        terms = model.every_effect.rows(
-            self.parameters, self.series.read_rows(early, high), self.begins(early, high), model.unfolding, True
-        )
-        ext, at = low - early, terms.at
-        logp = np.empty((high - low, len(chain.state)))
-        with explained(model.name):
-            group = workspace(1, self.point, terms.x.shape[1], model)
-            kind_densities(model.family, self.point, chain, at, terms.y[ext:], terms.x[ext:], group, logp)
-        with np.errstate(divide="ignore"):
-            if at.weights > 0:
-                log_weight = np.log(terms.x[ext:, at.weight : at.weight + at.weights])
-                log_start = log_weight[:, : len(chain.first_kind)]
-            else:
-                log_weight, log_start = np.log(self.point.weight)[None], np.log(self.point.start)[None]
-        return terms, logp, log_weight, np.ascontiguousarray(log_start), sequence_starts(self.series, low, high)
+        rows, begin = self.series.read_rows(early, high), self.begins(early, high)
+        found = log_terms(self.model, self.parameters, self.point, rows, begin, low - early)
+        return *found, sequence_starts(self.series, low, high)
+
+
+def log_terms(
+    model: Model, parameters: Parameters, point: EdgePoint, rows: Rows, begin: IntArray, ext: int
+) -> tuple[RowTerms, Array, Array, Array]:
+    """Columns of rows, of which the first ``ext`` are there for the lags of others, and what the others add in logs.
+
+    These are log densities (n, U) of kinds, log weights (n or 1, E) of edges, and log probabilities (n or 1, M) of
+    nodes in the rows in which sequences begin.
+    """
+    chain, n = model.unfolding.chain, len(rows.y) - ext
+    terms = model.every_effect.rows(parameters, rows, begin, model.unfolding, True)
+    logp, at = np.empty((n, len(chain.state))), terms.at
+    with explained(model.name):
+        group = workspace(1, point, terms.x.shape[1], model)
+        kind_densities(model.family, point, chain, at, terms.y[ext:], terms.x[ext:], group, logp)
+    with np.errstate(divide="ignore"):
+        if at.weights > 0:
+            log_weight = np.log(terms.x[ext:, at.weight : at.weight + at.weights])
+            log_start = log_weight[:, : len(chain.first_kind)]
+        else:
+            log_weight, log_start = np.log(point.weight)[None], np.log(point.start)[None]
+    return terms, logp, log_weight, np.ascontiguousarray(log_start)
 
 
 @dataclass(frozen=True)
@@ -521,30 +532,28 @@ def information_of(
     return information(model.every_effect, parameters, terms, every, counts, model.unfolding)
 
 
-def decode_edges(model: Model, parameters: Parameters, series: Series) -> tuple[IntArray, float]:
-    """Most probable path of states (T,), and its joint log density with the series without constants."""
+def decode_edges(model: Model, parameters: Parameters, series: Series) -> IntArray:
+    """States (T,) on the most probable path of nodes."""
     work, chain = EdgePass(model, parameters, series, 1, False), model.unfolding.chain
     T, M = len(series), len(chain.first_kind)
-    back, best, total = np.empty((T, M), dtype=np.int32), np.zeros(M), 0.0
+    back, best = np.empty((T, M), dtype=np.int32), np.zeros(M)
     for low, high in row_ranges(series):
         _, logp, log_weight, log_start, fresh = work.log_terms(low, high)
         viterbi_edges(logp, log_weight, log_start, fresh, chain, best, back[low:high])
     nodes = np.empty(T, dtype=np.int64)
     trace(back, int(np.argmax(best)), nodes)
+    return np.asarray(chain.node_state[nodes])
+
+
+def joint_edge_density(model: Model, parameters: Parameters, series: Series, path: IntArray) -> float:
+    """Joint log density of a series without constants and a path of states (T,), summed over nodes that have these."""
+    work, chain = EdgePass(model, parameters, series, 1, False), model.unfolding.chain
+    total, before = 0.0, np.zeros(len(chain.first_kind))
     for low, high in row_ranges(series):
-        total += _along(work, nodes, low, high)
-    return np.asarray(chain.node_state[nodes]), total
-
-
-def _along(work: EdgePass, nodes: IntArray, low: int, high: int) -> float:
-    """Joint log density of rows [low, high) and their nodes, given the node before."""
-    chain = work.model.unfolding.chain
-    _, logp, log_weight, log_start, fresh = work.log_terms(low, high)
-    lookup = np.full((len(chain.first_kind),) * 2, -1)
-    lookup[chain.source, chain.target] = np.arange(len(chain.source))
-    here, row = nodes[low:high], np.arange(high - low)
-    edge = lookup[nodes[np.maximum(np.arange(low, high) - 1, 0)], here]
-    changing, starting = len(log_weight) > 1, len(log_start) > 1
-    steps = log_weight[row if changing else 0, edge] + logp[row, chain.kind[edge]]
-    begun = log_start[row if starting else 0, here] + logp[row, chain.first_kind[here]]
-    return float(np.where(fresh, begun, steps).sum())
+        _, logp, log_weight, log_start, fresh = work.log_terms(low, high)
+        logp[path[low:high, None] != chain.state] = -np.inf
+        filtered, predictive = np.empty((high - low, len(before))), np.empty(high - low)
+        with np.errstate(invalid="ignore"):
+            log_forward_edges(logp, log_weight, log_start, fresh, chain, before, filtered, predictive)
+        total += float(predictive.sum())
+    return -np.inf if np.isnan(total) else total

@@ -193,7 +193,7 @@ def climb(
     """
     if steps < 1:
         raise ValueError(f"steps is {steps}; it must be at least 1.")
-    check_learnable(model.family, model.n_states, rows_in(series))
+    check_learnable(model.family, model.n_states, rows_in(series), model.n_lags)
     if has_statistics(model, series):
         return em_steps(model, series, start, steps, tolerance, free_start, threads, on_progress)
     if not has_em(model, series):
@@ -352,8 +352,8 @@ def gradient_steps(
 def units(model: Model, series: Observations) -> Array:
     """Unit (d,) of each component of theta.
 
-    It is the noise of the data for location parameters and what inputs add to them, the standard deviation of the default
-    prior for other real parameters, and 1 for logarithms and the like.
+    It is the noise of the data for location parameters and what inputs add to them, the standard deviation of the
+    default prior for other real parameters, and 1 for logarithms and the like.
     """
     summaries, K = scaled_summaries(model.family, rows_in(series)), model.n_states
     each = []

@@ -15,7 +15,7 @@ from rarehmm.engine.kernels.sequential import trace, viterbi
 from rarehmm.exact.block_pass import Expectations, Pass
 from rarehmm.exact.block_sample import Observations, objective_of, rows_in
 from rarehmm.exact.densities import constant_total, densities, prepared, row_ranges, sequence_starts
-from rarehmm.exact.edge_pass import EdgePass, decode_edges
+from rarehmm.exact.edge_pass import EdgePass, decode_edges, joint_edge_density
 from rarehmm.model.checks import check_labels
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
@@ -298,8 +298,8 @@ def decode(model: Model, parameters: Parameters, series: Series) -> tuple[IntArr
     """
     model.check(series)
     if needs_edges(model, series):
-        path, value = decode_edges(model, parameters, series)
-        return path, value + constant_total(model, series)
+        path = decode_edges(model, parameters, series)
+        return path, joint_log_density(model, parameters, series, path)
     T, K = len(series), model.n_states
     point = prepared(model, parameters)
     with np.errstate(divide="ignore"):
@@ -338,8 +338,9 @@ def joint_log_density(model: Model, parameters: Parameters, series: Series, path
     TypeError, ValueError
         If the arguments do not fit each other.
     """
-    model.check(series)
     x = check_labels(path, len(series), model.n_states, "path")
+    if needs_edges(model, series):
+        return joint_edge_density(model, parameters, series, x) + constant_total(model, series)
     point = prepared(model, parameters)
     with np.errstate(divide="ignore"):
         log_transition, log_start = np.log(parameters.transition), np.log(parameters.start)

@@ -52,7 +52,7 @@ def curvature(model: Model, theta: Array, about: Information) -> tuple[Array, Bo
     parameters, out = model.unpack(theta), np.zeros((len(model.vector),) * 2)
     variances = _add_emission(model, parameters, about, out)
     rows = _add_transitions(model, parameters, about, out)
-    _add_priors(model, parameters, theta, out)
+    _add_priors(model, theta, out)
     used = model.spread >= 0
     owner, gathered = model.spread[used], np.zeros((model.size, model.size))
     np.add.at(gathered, (owner[:, None], owner), out[np.ix_(used, used)])
@@ -118,7 +118,7 @@ def lag_jacobian(model: Model, parameters: Parameters) -> Array:
     """Derivatives (p, p) of the lags in the hyperbolic arctangents of their partial autocorrelations."""
     x = model.coefficients.pack(parameters.coefficients)
     partial = np.tanh(x[model.coefficients.slices["lags"]])
-    return partial_jacobian(partial) * (1 - partial**2)
+    return np.asarray(partial_jacobian(partial) * (1 - partial**2))
 
 
 def _add_transitions(model: Model, parameters: Parameters, about: Information, out: Array) -> BoolArray:
@@ -145,7 +145,7 @@ def _add_transitions(model: Model, parameters: Parameters, about: Information, o
     return rows
 
 
-def _add_priors(model: Model, parameters: Parameters, theta: Array, out: Array) -> None:
+def _add_priors(model: Model, theta: Array, out: Array) -> None:
     """Add the curvature of the log priors to the diagonal of out (full, full)."""
     K, diagonal, first = model.n_states, np.zeros(len(model.vector)), len(model.vector) - model.coefficients.size
     for i, (p, prior) in enumerate(zip(model.family.parameters, model.priors.emission, strict=True)):

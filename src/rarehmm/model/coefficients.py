@@ -105,7 +105,8 @@ class Coefficients:
             lags = np.swapaxes(np.arctanh(to_partial(by_column)), -1, -2).reshape(lags.shape)
         slopes = e.block("slopes", coefficients)
         differences = slopes[..., rows, self.compared[1]] - slopes[..., rows, self.reference[rows]]
-        return np.concatenate([*parts, lags, differences.reshape(*coefficients.shape[:-1], -1)], axis=-1)
+        flat = differences.reshape(*coefficients.shape[:-1], self.sizes["slopes"])
+        return np.concatenate([*parts, lags, flat], axis=-1)
 
     def unpack(self, x: Array) -> Array:
         """Coefficients (..., c) from coordinates (..., size)."""
@@ -122,7 +123,7 @@ class Coefficients:
         flat = x[..., self.slices["slopes"]]
         slopes[..., *self.compared] = flat.reshape(*x.shape[:-1], e.shapes["slopes"][0], len(self.compared[0]))
         slopes -= np.where(self.allowed, slopes.sum(-1, keepdims=True) / self.allowed.sum(1)[:, None], 0.0)
-        out[..., e.slices["slopes"]] = slopes.reshape(*x.shape[:-1], -1)
+        out[..., e.slices["slopes"]] = slopes.reshape(*x.shape[:-1], math.prod(e.shapes["slopes"]))
         return out
 
     def gradient(self, x: Array, slope: Array) -> Array:

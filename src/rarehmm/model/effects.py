@@ -10,7 +10,7 @@ the derivatives in these columns into those in the coefficients.
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -162,6 +162,40 @@ class Effects:
         """One block (..., shape) of coefficients (..., size)."""
         return coefficients[..., self.slices[name]].reshape(*coefficients.shape[:-1], *self.shapes[name])
 
+    def reordered(self, coefficients: Array, order: IntArray) -> Array:
+        """Coefficients (..., c') of which state k has those of the former state ``order[..., k]``.
+
+        An order that leaves some states out gives coefficients of fewer states.
+        """
+        out, columns = [], order[..., None, None, :]
+        for name in BLOCKS:
+            values = self.block(name, coefficients)
+            if name == "slopes":
+                values = np.take_along_axis(values, order[..., None, :, None], axis=-2)
+            if self.switches(name):
+                values = np.take_along_axis(values, columns, axis=-1)
+            size = math.prod(values.shape[coefficients.ndim - 1 :])
+            out.append(values.reshape(*coefficients.shape[:-1], size))
+        return np.concatenate(out, axis=-1)
+
+    def switches(self, name: str) -> bool:
+        """Whether the coefficients of a block differ between states."""
+        ar = self.autoregression
+        return name in ("switching", "slopes") or (name == "lags" and ar is not None and ar.switching)
+
+    def with_one_more(self, coefficients: Array) -> Array:
+        """Coefficients of these states from those of all but the last, which gets the mean of the others."""
+        fewer, out = replace(self, n_states=self.n_states - 1), np.zeros(self.size)
+        for name in BLOCKS:
+            old, new = fewer.block(name, coefficients), self.block(name, out)
+            if name == "slopes":
+                new[:, :-1, :-1] = old
+            elif self.switches(name):
+                new[..., :-1], new[..., -1] = old, old.mean(-1)
+            else:
+                new[:] = old
+        return out
+
     @property
     def width(self) -> int:
         """About how many columns there are next to the observations."""
@@ -278,17 +312,14 @@ class Effects:
         if len(at) == 0 or not (self.location or self.switching or ar):
             return np.zeros((n, 1 if self.location or self.switching or ar else 0))
         i = int(at[0])
-        eta = self.location.predict(rows, self.block("location", c)[:, i]) if self.location else None
-        own = self.switching.predict(rows, self.block("switching", c)[:, i]) if self.switching else np.zeros((n, 0))
+        eta, own = self.predictors(parameters, rows, i)
         if self.switching:
             out = own + eta[:, None] if eta is not None else own.copy()
         else:
             out = np.zeros((n, 1)) if eta is None else eta[:, None].copy()
         if ar is None:
             return out
-        values = rows.y[:, d] if eta is None or isinstance(ar, Intercept) else rows.y[:, d] - eta
-        if isinstance(ar, Intercept) and self.moves.logs.any():
-            values = np.log1p(values)
+        values = self.lagged_values(rows.y[:, d], eta)
         values, marks = np.ascontiguousarray(values), np.empty(n, dtype=np.int64)
         phi = np.ascontiguousarray(self.block("lags", c)[:, i])
         lag = Lags(values, marks, own)
@@ -302,6 +333,36 @@ class Effects:
             phi = np.repeat(phi, out.shape[1], axis=1)
         add_lags(values, begin, phi, out, marks)
         return out
+
+    def predictors(self, parameters: Parameters, rows: Rows, i: int) -> tuple[Array | None, Array]:
+        """What inputs add to the linear predictor of all states (n,), if any, and to that of each (n, K or 0).
+
+        They are those of predictor number ``i``, of column ``moves.predicted[i]``.
+        """
+        c = parameters.coefficients
+        eta = self.location.predict(rows, self.block("location", c)[:, i]) if self.location else None
+        if self.switching is None:
+            return eta, np.zeros((len(rows.y), 0))
+        return eta, self.switching.predict(rows, self.block("switching", c)[:, i])
+
+    def lagged_values(self, y: Array, eta: Any) -> Array:
+        """What lags are taken of, from observations y (n,) and what inputs add to all states."""
+        if not isinstance(self.autoregression, Intercept):
+            return y if eta is None else np.asarray(y - eta)
+        return np.log1p(y) if self.moves.logs.any() else y
+
+    def log_scale(self, parameters: Parameters, rows: Rows) -> Array:
+        """What inputs add to the log scale (n,)."""
+        if self.scale is None:
+            return np.zeros(len(rows.y))
+        return self.scale.predict(rows, self.block("scale", parameters.coefficients))
+
+    def edge_weights(self, parameters: Parameters, rows: Rows, begin: IntArray, unfolding: Unfolding) -> Array:
+        """Weights of edges (n, E) and, in the rows in which sequences begin, of first nodes; none if they are constant.
+
+        ``begin`` is that of ``rows``.
+        """
+        return self.weights(self.steps(parameters, rows, begin, unfolding, True), len(rows.y), unfolding)
 
     def _exact_offset(
         self, parameters: Parameters, lag: Lags, eta: Array, phi: Array, d: int, unfolding: Unfolding
@@ -349,7 +410,7 @@ class Effects:
         n = len(rows.y)
         total = np.zeros((n, 0))
         if self.scale:
-            total = self.scale.predict(rows, self.block("scale", parameters.coefficients))[:, None]
+            total = self.log_scale(parameters, rows)[:, None]
         if kept is None:
             return total
         total = total.copy() if self.scale else np.zeros((n, 1))
@@ -572,7 +633,7 @@ def check_effects(model: Any) -> None:
     for part in ("inputs", "switching", "scale"):
         given = getattr(model, part)
         if given is not None and not isinstance(given, Inputs):
-            raise TypeError(f"{part} is {given!r}; make it with Inputs.of(series, terms).")
+            raise TypeError(f"{part} is of type {type(given).__name__}; make it with Inputs.of(series, terms).")
         if given is not None and part != "scale" and len(at.predicted) == 0:
             raise ValueError(f"{name} takes no inputs: none of its parameters has a linear predictor. Drop {part}.")
     if model.scale is not None and not at.power.any():
@@ -593,6 +654,11 @@ def check_effects(model: Any) -> None:
     if not hasattr(model.transitions, "phases") or isinstance(model.transitions, type):
         raise TypeError(
             f"transitions is {model.transitions!r}; use Homogeneous(), Regression(inputs) or Phases(lengths)."
+        )
+    read = model.transitions.inputs
+    if not isinstance(read, Inputs | None):
+        raise TypeError(
+            f"the inputs of transitions are of type {type(read).__name__}; make them with Inputs.of(series, terms)."
         )
     phases = model.transitions.phases(model.n_states)
     if isinstance(ar, Hamilton) and ar.order > 1 and phases.max() > 1:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rarehmm.common.arrays import Array, BoolArray, IntArray
-from rarehmm.engine.contracts.family import Family
+from rarehmm.engine.contracts.family import Family, hook
 from rarehmm.model.stationary import closed_classes
 
 
@@ -138,10 +138,16 @@ def check_rows(transition: Array) -> Array:
 
 
 def check_tied(tied: Any, family: Family, values: FixedValues) -> tuple[str, ...]:
-    """Names of the parameters that all states share, checked."""
+    """Names of the parameters that all states share, checked.
+
+    "covariance" stands for all parameters of a family of location and scale but its locations.
+    """
     names = [p.name for p in family.parameters]
     if isinstance(tied, str) or not all(isinstance(name, str) for name in tied):
         raise TypeError(f"tied is {tied!r}; pass the names of parameters, such as ({names[-1]!r},).")
+    if "covariance" in tied and hook(family, "log_scale"):
+        spread = [name for name in names if name not in hook(family, "linear_predictor")]
+        tied = [name for name in dict.fromkeys([*tied, *spread]) if name != "covariance"]
     for name in tied:
         if name not in names:
             close = difflib.get_close_matches(name, names, 1)

@@ -1,7 +1,7 @@
 r"""Complete-data information: the curvature of the expected log density of observations and states, for EM steps.
 
-Where inputs or earlier values enter the density, there are no sums of statistics that are enough for an M-step.  What is
-enough for a Newton step towards it is the gradient, which a pass computes anyway, and
+Where inputs or earlier values enter the density, no sums of statistics are enough for an M-step.  What is enough for a
+Newton step towards it is the gradient, which a pass computes anyway, and
 
 .. math:: I = \sum_t \sum_u \gamma_t(u)\, w_u(t)\, J_u(t) J_u(t)^\top
 
@@ -10,7 +10,7 @@ derivatives J of the predictor in levels, coefficients of inputs and lags.  For 
 and lags, the Newton step is the M-step.  All are sums over rows, for one column of data.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -86,8 +86,7 @@ def information(
         phi, slopes = _moved_scores(effects, parameters.phi[k], y, eta, zeta)
         seen[k] += gamma[:, u].sum()
         squares[k] += slopes**2 @ gamma[:, u]
-        precise = effects.family.precision(y, phi) if has(effects.family, "precision") else _steepness(effects, slopes)
-        weight[there, u] = gamma[:, u] * precise
+        weight[there, u] = gamma[:, u] * _precision(effects, y, phi, slopes)
     location = _location(effects, parameters, terms, unfolding, memories, weight)
     scale = np.zeros((0, 0))
     if effects.scale:
@@ -146,8 +145,11 @@ def _moved_scores(effects: Effects, phi: Array, y: Array, eta: Array, zeta: Arra
     return np.stack(values), np.stack(found)
 
 
-def _steepness(effects: Effects, slopes: Array) -> Array:
-    """Squared slope (n,) of the log density in the linear predictor, which its precision is on average."""
+def _precision(effects: Effects, y: Array, phi: Array, slopes: Array) -> Array:
+    """Precision (n,) of observations about the linear predictor; by default the squared slope of the log density."""
+    family: Any = effects.family
+    if has(family, "precision"):
+        return np.asarray(family.precision(y, phi))
     return np.asarray(slopes[effects.moves.column == 0].sum(0) ** 2)
 
 
@@ -259,7 +261,7 @@ def transition_information(effects: Effects, steps: Steps, counts: Array, unfold
     for j in range(K):
         P = steps.matrices[:, j]
         for k in range(K):
-            for l in range(k, K):
-                weight = own[:, j] * (P[:, k] * ((k == l) - P[:, l]))
-                out[j, :, k, :, l] = out[j, :, l, :, k] = (x * weight[:, None]).T @ x
+            for m in range(k, K):
+                weight = own[:, j] * (P[:, k] * ((k == m) - P[:, m]))
+                out[j, :, k, :, m] = out[j, :, m, :, k] = (x * weight[:, None]).T @ x
     return out.reshape(K, q * K, q * K)

@@ -12,10 +12,11 @@ WIDEST = 1e60  # largest standard deviation accepted: its square is far from ove
 DIGITS = 1e-11  # smallest one relative to the largest value: derivatives come from differences of 1e-4 of it
 
 
-def check_learnable(family: Family, n_states: int, series: Series) -> None:
-    """Raise unless ``n_states`` states can be learnt from the series.
+def check_learnable(family: Family, n_states: int, series: Series, lags: int = 0) -> None:
+    """Raise unless ``n_states`` states and ``lags`` lags can be learnt from the series.
 
-    It must have at least as many observations as states, and they must not all be equal.
+    It must have at least as many observations as states, they must not all be equal, and a sequence must have more rows
+    than there are lags.
     """
     check_family(family)
     if not isinstance(n_states, int | np.integer) or n_states < 1:
@@ -25,6 +26,11 @@ def check_learnable(family: Family, n_states: int, series: Series) -> None:
     if observed < n_states:
         raise ValueError(
             f"y has {observed} observations, fewer than the {n_states} states requested; use fewer states."
+        )
+    longest = int(np.diff(series.bounds).max())
+    if lags >= longest:
+        raise ValueError(
+            f"order is {lags} and the longest sequence of y has {longest} rows; use at most {longest - 1} lags."
         )
     if all(s.low >= s.high for s in series.summaries):
         value = ", ".join(f"{s.low:g}" for s in series.summaries)

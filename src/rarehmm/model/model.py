@@ -14,7 +14,7 @@ from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.data.inputs import Inputs
 from rarehmm.data.series import Series
 from rarehmm.engine.contracts.family import Family, Prior, check_family, domains, has, hook
-from rarehmm.engine.contracts.transition import Transition
+from rarehmm.engine.contracts.transition import Transition, reading
 from rarehmm.engine.kernels.gradient import assembly, gradients_from_expectations, prior_gradient
 from rarehmm.model.autoregression import Autoregression
 from rarehmm.model.checks import as_numbers, check_distribution, check_prior
@@ -63,7 +63,8 @@ class Model:
     transitions
         How states follow each other: ``Homogeneous()`` (default), ``Regression(inputs)`` or ``Phases(lengths)``.
     tied
-        Names of the parameters that have the same value in all states, such as ``("variance",)``.
+        Names of the parameters that have the same value in all states, such as ``("variance",)``; "covariance" stands
+        for all but the locations of a family of location and scale.
 
     Raises
     ------
@@ -169,6 +170,11 @@ class Model:
     def is_plain(self) -> bool:
         """Whether all rows have the same densities and transitions, and no parameter is tied."""
         return self.effects is None and not self.tied
+
+    @property
+    def n_lags(self) -> int:
+        """Number of earlier values that each observation depends on."""
+        return 0 if self.autoregression is None else self.autoregression.order
 
     @functools.cached_property
     def effects(self) -> Effects | None:
@@ -402,7 +408,7 @@ class Model:
         return parameters
 
     def check(self, series: Series) -> None:
-        """Raise if the family cannot have produced the series.
+        """Raise if the model cannot have produced the series.
 
         Parameters
         ----------
@@ -412,11 +418,46 @@ class Model:
         Raises
         ------
         TypeError, ValueError
-            If it is not a ``Series``, has the wrong number of columns, or a value lies outside the family's domain.
+            If it is not a ``Series``, has the wrong number of columns, lacks inputs, has known states outside those of
+            the model, or a value lies outside the family's domain.
         """
         if not isinstance(series, Series):
             raise TypeError(f"expected a Series, got {type(series).__name__}; wrap the data once: rarehmm.Series(y).")
         series.check(domains(self.family), self.name)
+        highest = max(series.known_states, default=-1)
+        if highest >= self.n_states:
+            raise ValueError(
+                f"the highest of the known states is {highest} and the model has {self.n_states} states; "
+                f"known states are numbers from 0 to {self.n_states - 1}, and -1 where the state is unknown."
+            )
+        self.on(series)
+
+    def on(self, series: Series) -> "Model":
+        """Return this model with its inputs found in the columns of a series, whose order may be another one.
+
+        Parameters
+        ----------
+        series
+            The observations and inputs.
+
+        Returns
+        -------
+        Model
+            This model, if the columns are those of the series that it was made for.
+
+        Raises
+        ------
+        ValueError
+            If inputs or times are missing.
+        """
+        given = {name: getattr(self, name) for name in ("inputs", "switching", "scale")}
+        found = {name: one.check(series) for name, one in given.items() if one is not None}
+        transitions = self.transitions
+        if transitions.inputs is not None:
+            transitions = reading(transitions, transitions.inputs.check(series))
+        if transitions == self.transitions and all(found[name] == given[name] for name in found):
+            return self
+        return replace(self, transitions=transitions, **found)
 
     def _start(self, transition: Array) -> Array:
         """Distribution of the first state (K,), given the transition matrix."""

@@ -9,9 +9,12 @@ import numpy.typing as npt
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.common.checks import check_generator, check_whole
 from rarehmm.common.writing import npy_writer
+from rarehmm.data.rows import Rows, concatenate
+from rarehmm.data.series import Series
 from rarehmm.data.summaries import LARGEST
 from rarehmm.engine.contracts.family import columns
 from rarehmm.engine.kernels.sequential import draw_path
+from rarehmm.model.effect_simulation import simulate_rows
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
 
@@ -19,7 +22,13 @@ STRETCH = 1 << 20  # observations per stretch
 
 
 def simulate(
-    rng: np.random.Generator, model: Model, parameters: Parameters, size: int, state: int | None = None
+    rng: np.random.Generator,
+    model: Model,
+    parameters: Parameters,
+    size: int | Series,
+    state: int | None = None,
+    *,
+    after: Series | None = None,
 ) -> tuple[Array, IntArray]:
     """Simulate observations and their hidden states.
 
@@ -32,10 +41,15 @@ def simulate(
     parameters
         Parameters in natural units.
     size
-        Number of observations, T.
+        Number of observations, T, or a series with T rows, whose sequences, inputs and times the result has.  Models
+        with autoregression, other than stationary around the level, take the first rows of each sequence as given:
+        they are those of this series, and are drawn where it has none.
     state
         Hidden state just before the first observation.  None (default): the first state is drawn from the start
         distribution.
+    after
+        A series that the result continues, and whose last state is ``state``.  Models with autoregression need it if
+        there is a ``state``.
 
     Returns
     -------
@@ -61,12 +75,8 @@ def simulate(
     >>> y
     array([ 3.,  1.,  1.,  2.,  1., 23., 32., 32.])
     """
-    D = columns(model.family)
-    y, path = np.empty(size if D == 1 else (size, D)), np.empty(size, dtype=np.int64)
-    at = 0
-    for rows, states in simulate_stretches(rng, model, parameters, size, state):
-        y[at : at + len(rows)], path[at : at + len(rows)] = rows, states
-        at += len(rows)
+    parts = list(simulate_stretches(rng, model, parameters, size, state, after))
+    y, path = (np.concatenate(part) for part in zip(*parts, strict=True))
     return y, path
 
 
@@ -108,29 +118,119 @@ def simulate_file(
 
 
 def simulate_stretches(
-    rng: np.random.Generator, model: Model, parameters: Parameters, size: int, state: int | None = None
+    rng: np.random.Generator,
+    model: Model,
+    parameters: Parameters,
+    size: int | Series,
+    state: int | None = None,
+    after: Series | None = None,
 ) -> Iterator[tuple[Array, IntArray]]:
     """Yield simulated observations and their states, one stretch at a time."""
     check_generator(rng)
-    check_whole("size", size)
+    if not isinstance(size, Series):
+        check_whole("size", size)
     if state is not None and state not in range(model.n_states):
         raise ValueError(f"state is {state}; it must lie in 0..{model.n_states - 1}.")
+    if after is not None and state is None:
+        raise ValueError("after is given and state is not; pass the state of its last row, such as a filtered one.")
     model.check_parameters(parameters)
+    if model.effects is not None:
+        yield from _simulate_effects(rng, model, parameters, size, state, after)
+        return
+    T, bounds = (len(size), size.bounds) if isinstance(size, Series) else (size, np.array([0, size]))
     cumulative, first = cumulative_probabilities(parameters)
-    for low in range(0, size, STRETCH):
-        path = np.empty(min(size - low, STRETCH), dtype=np.int64)
+    for low in range(0, T, STRETCH):
+        path = np.empty(min(T - low, STRETCH), dtype=np.int64)
         fresh = np.zeros(len(path), dtype=bool)
-        fresh[0] = low == 0 and state is None
+        fresh[bounds[(bounds >= low) & (bounds < low + len(path))] - low] = True
+        fresh[0] &= low > 0 or state is None
         state = draw_path(rng.random(len(path)), cumulative, first, fresh, 0 if state is None else state, path)
         yield np.clip(model.family.draw(rng, path, parameters.phi), -LARGEST, LARGEST), path
 
 
-def simulate_sequences(rng: np.random.Generator, model: Model, parameters: Parameters, bounds: IntArray) -> Array:
-    """Simulate observations (T, D) of independent sequences with the given bounds, however many and short they are."""
+def _simulate_effects(
+    rng: np.random.Generator,
+    model: Model,
+    parameters: Parameters,
+    size: int | Series,
+    state: int | None,
+    after: Series | None,
+) -> Iterator[tuple[Array, IntArray]]:
+    """Yield stretches of models whose rows differ."""
+    unfolding, reach = model.unfolding, model.every_effect.reach
+    node, origin, clock, past = 0, 0, 0.0, None
+    if state is not None:
+        if reach > 0 and after is None:
+            raise ValueError(
+                f"state is {state} and the model has lags; pass after=, the series that the result continues."
+            )
+        node = int(rng.choice(len(unfolding.paths), p=unfolding.start(np.eye(model.n_states)[state], True)))
+        origin = -1  # the first sequence begins before the first row
+    if after is not None:
+        model.check(after)
+        origin = int(after.bounds[-2]) - len(after)
+        past = _last_rows(model, after)
+        clock = 0.0 if after.has_times else float(past.clock[-1]) + 1
+    T, bounds = (len(size), size.bounds) if isinstance(size, Series) else (size, np.array([0, size]))
+    for low in range(0, T, STRETCH):
+        high = min(T, low + STRETCH)
+        rows = _rows(model, size, low, high)
+        sequence = np.searchsorted(bounds, np.arange(low, high), side="right") - 1
+        rows = rows._replace(clock=np.where(sequence == 0, rows.clock + clock, rows.clock))
+        before = 0 if past is None else len(past.y)
+        whole = rows if past is None else concatenate([past, rows])
+        begin = np.where(sequence == 0, origin, bounds[sequence]) - low + before
+        begin = np.concatenate([np.full(before, begin[0]), begin])
+        y, nodes = simulate_rows(rng, model, parameters, whole, begin, before, node)
+        node, whole = int(nodes[-1]), whole._replace(y=np.concatenate([whole.y[:before], y]))
+        last = slice(max(len(whole.y) - reach, 0), None)
+        past = Rows(whole.y[last], whole.exog[last], whole.clock[last], whole.states)
+        yield (y if y.shape[1] > 1 else y[:, 0]), unfolding.chain.node_state[nodes]
+
+
+def _last_rows(model: Model, series: Series) -> Rows:
+    """Rows at the end of a series on which the density of the next one depends."""
+    T, begin, n = len(series), int(series.bounds[-2]), max(model.every_effect.reach, 1)
+    while n < T - begin and model.every_effect.fills_gaps and np.isnan(series.read(T - n, T)).all():
+        n *= 4
+    return _rows(model, series, max(begin, T - n), T)
+
+
+def _rows(model: Model, size: int | Series, low: int, high: int) -> Rows:
+    """Rows [low, high) without known states, their inputs in the order in which the model reads them."""
+    effects, unknown = model.every_effect, np.empty(0, dtype=np.int64)
+    parts = [part for part in (effects.location, effects.switching, effects.scale, effects.slopes) if part is not None]
+    names = next((part.exog_names for part in parts if part.chosen), ())
+    if isinstance(size, Series):
+        rows = size.read_rows(low, high)
+        for part in parts:
+            part.check(size)
+        order = [size.exog_names.index(name) if name in size.exog_names else 0 for name in names]
+        same = len(names) == rows.exog.shape[1] and not set(names) <= set(size.exog_names)  # one of them has no names
+        return rows._replace(exog=rows.exog if same else rows.exog[:, order], states=unknown)
+    for part in parts:
+        if part.chosen or part.has_times:
+            what = ", ".join(map(repr, part.chosen.names)) if part.chosen else "times"
+            raise ValueError(f"future inputs missing: {what}; instead of {size}, pass a Series whose rows have them.")
+    n = high - low
+    return Rows(
+        np.full((n, columns(model.family)), np.nan), np.empty((n, len(names))), np.arange(low, high, dtype=float),
+        unknown,
+    )  # fmt: skip
+
+
+def simulate_sequences(rng: np.random.Generator, model: Model, parameters: Parameters, series: Series) -> Array:
+    """Simulate observations (T, D) with the sequences, inputs and times of a series, however many and short they are.
+
+    Models that take the first rows of a sequence as given have those of the series.
+    """
+    if model.effects is not None:
+        begin = np.repeat(series.bounds[:-1], np.diff(series.bounds))
+        return simulate_rows(rng, model, parameters, _rows(model, series, 0, len(series)), begin)[0]
     cumulative, first = cumulative_probabilities(parameters)
-    path = np.empty(bounds[-1], dtype=np.int64)
+    path = np.empty(len(series), dtype=np.int64)
     fresh = np.zeros(len(path), dtype=bool)
-    fresh[bounds[:-1]] = True
+    fresh[series.bounds[:-1]] = True
     draw_path(rng.random(len(path)), cumulative, first, fresh, 0, path)
     y = model.family.draw(rng, path, parameters.phi)
     return np.asarray(np.clip(y, -LARGEST, LARGEST).reshape(len(path), -1))

@@ -1,12 +1,13 @@
 """Posterior predictive checks: would the model have produced a series like this one?
 
-Replicated series, with the same sequences, gaps and length, are simulated from draws of the posterior; test statistics
-of the data are compared with those of the replicates.
+Replicated series, with the same sequences, inputs, gaps and length, are simulated from draws of the posterior; test
+statistics of the data are compared with those of the replicates.  Where a model takes the first rows of a sequence as
+given, replicates begin with those of the data.
 """
 
 import numpy as np
 
-from rarehmm.common.arrays import Array, IntArray
+from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.common.progress import OnProgress, silent
 from rarehmm.data.series import Series
 from rarehmm.model.model import Model
@@ -23,9 +24,9 @@ CORRELATION = 0.05  # difference of autocorrelations
 EXCURSIONS = 0.2  # difference of the number or the length of excursions, relative to the data
 
 
-def replicate(rng: np.random.Generator, model: Model, point: Parameters, bounds: IntArray, missing: Array) -> Array:
-    """Simulate a series (T, D) with the given sequence bounds and mask of missing values (T, D)."""
-    return np.where(missing, np.nan, simulate_sequences(rng, model, point, bounds))
+def replicate(rng: np.random.Generator, model: Model, point: Parameters, series: Series, missing: BoolArray) -> Array:
+    """Simulate observations (T, D) with the sequences and inputs of a series, and its mask of missing values (T, D)."""
+    return np.where(missing, np.nan, simulate_sequences(rng, model, point, series))
 
 
 def statistics_of(y: Array, bounds: IntArray, level: float) -> dict[str, float]:
@@ -73,7 +74,7 @@ def check_predictive(
     replicated: list[list[dict[str, float]]] = [[] for _ in levels]
     for number in range(count):
         on_progress("checking the model", number, count)
-        copy = replicate(rng, model, points[number % len(points)], bounds, missing)
+        copy = replicate(rng, model, points[number % len(points)], series, missing)
         for statistics, column, level in zip(replicated, copy[:, columns].T, levels, strict=True):
             statistics.append(statistics_of(column, bounds, level))
     checks = []

@@ -14,6 +14,7 @@ from scipy.special import ndtri
 from rarehmm.common.arrays import Array
 from rarehmm.data.series import Series
 from rarehmm.engine.contracts.family import domains, has
+from rarehmm.exact.edge_prediction import predictions
 from rarehmm.exact.passes import filter_states
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
@@ -45,24 +46,37 @@ def pseudo_residuals(
     family: Any = model.family
     if not has_residuals(family):
         raise TypeError(f"{model.name} has no 'cdf', the distribution function of a state, which residuals need.")
-    filtered = filter_states(model, parameters, series, threads=threads)
-    predicted = np.vstack([parameters.start, filtered[:-1] @ parameters.transition])  # states, one step ahead
-    predicted[series.bounds[:-1]] = parameters.start
-    y = np.concatenate([rows for _, rows in series.strides()])
+    if model.effects is not None:
+        model.check(series)
+        parts = [_between(rng, family, one.y, one.weight, one.phi) for one in predictions(model, parameters, series)]
+        u = np.concatenate(parts)
+    else:
+        filtered = filter_states(model, parameters, series, threads=threads)
+        predicted = np.vstack([parameters.start, filtered[:-1] @ parameters.transition])  # states, one step ahead
+        predicted[series.bounds[:-1]] = parameters.start
+        y = np.concatenate([rows for _, rows in series.strides()])
+        u = _between(rng, family, y, predicted, parameters.phi)
+    out = np.clip(ndtri(np.clip(u, 0.0, 1.0)), -LARGEST, LARGEST)
+    return np.asarray(out if out.shape[1] > 1 else out[:, 0])
+
+
+def _between(rng: np.random.Generator, family: Any, y: Array, weight: Array, phi: Array) -> Array:
+    """Return P(Y <= y), or a random number between it and P(Y < y), of observations y (n, D) of a mixture.
+
+    ``weight`` (n, U) are the weights of its components, and ``phi`` (U, P) or (U, n, P) their parameters.
+    """
     discrete = np.array([domain.whole for domain in domains(family)])
     below = np.where(discrete, y - 1, y)
     high, low = np.zeros(y.shape), np.zeros(y.shape)
-    for k, phi in enumerate(parameters.phi):
-        high += predicted[:, k, None] * distribution_functions(family, y, phi)
+    for k, own in enumerate(phi):
+        high += weight[:, k, None] * distribution_functions(family, y, own.T)
         if discrete.any():
-            low += predicted[:, k, None] * distribution_functions(family, below, phi)
-    u = np.where(discrete, low + rng.random(y.shape) * (high - low), high) if discrete.any() else high
-    out = np.clip(ndtri(np.clip(u, 0.0, 1.0)), -LARGEST, LARGEST)
-    return np.asarray(out if y.shape[1] > 1 else out[:, 0])
+            low += weight[:, k, None] * distribution_functions(family, below, own.T)
+    return np.where(discrete, low + rng.random(y.shape) * (high - low), high) if discrete.any() else high
 
 
 def distribution_functions(family: Any, y: Array, phi: Array) -> Array:
-    """Return P(Y <= y) of each column, (n, D), in a state with parameters phi (P,)."""
+    """Return P(Y <= y) of each column, (n, D), in a state with parameters phi (P,), or (P, n) of each row."""
     return np.asarray(family.cdfs(y, phi) if has(family, "cdfs") else family.cdf(y[:, 0], phi)[:, None])
 
 

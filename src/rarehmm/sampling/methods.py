@@ -92,7 +92,7 @@ def relabel_like_mode(mode: Mode, draws: Array) -> Array:
 def convert_coordinates(to: Model, of: Model, theta: Array) -> Array:
     """Draws (..., d) of a model in the coordinates of another, whose log ratios may refer to other entries of rows."""
     phi, transition = of.unpack_all(theta)
-    return to.pack_all(phi, np.maximum(transition, SMALLEST))
+    return to.pack_all(phi, np.maximum(transition, SMALLEST), of.unpack_coefficients(theta))
 
 
 # ---------------------------------------------------------------- Gaussians

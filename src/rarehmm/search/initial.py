@@ -58,7 +58,7 @@ def find_states(model: Model, series: Series, *, threads: int | None = None) -> 
     model.check(series)
     search = Search(model, series, threads)
     free = replace(model, fixed=None)
-    best = [free.natural(p.phi, p.transition) for p in search.best()]
+    best = [free.natural(p.phi, p.transition, p.coefficients) for p in search.best()]
     if not model.fixed_values.is_empty:
         best = [match_states_to_fixed_values(model, p, search.small, threads) for p in best]
     elif not model.exchangeable:
@@ -221,10 +221,15 @@ class Search:
 def match_states_to_start(model: Model, fit: Parameters, series: Series, threads: int | None) -> Parameters:
     """Relabel the states of a fit to match the model's given distribution of the first state."""
     free = replace(model, start=None)
-    first = expectations(free, free.natural(fit.phi, fit.transition), series, threads=threads).first
+    first = expectations(free, with_order(free, fit, np.arange(len(fit.phi))), series, threads=threads).first
     start = np.maximum(np.asarray(model.start, dtype=float), 1e-9)
-    order = scipy.optimize.linear_sum_assignment(-np.log(start)[:, None] * first)[1]  # new k is old order[k]
-    return model.natural(fit.phi[order], fit.transition[np.ix_(order, order)])
+    return with_order(model, fit, scipy.optimize.linear_sum_assignment(-np.log(start)[:, None] * first)[1])
+
+
+def with_order(model: Model, fit: Parameters, order: IntArray) -> Parameters:
+    """Parameters of a model of which state k has those of state ``order[k]`` of a fit."""
+    coefficients = model.every_effect.reordered(fit.coefficients, order)
+    return model.natural(fit.phi[order], fit.transition[np.ix_(order, order)], coefficients)
 
 
 def match_states_to_fixed_values(model: Model, fit: Parameters, series: Series, threads: int | None) -> Parameters:
@@ -233,11 +238,8 @@ def match_states_to_fixed_values(model: Model, fit: Parameters, series: Series, 
     The closest assignment is improved by swapping pairs of states for as long as this raises the log likelihood.
     """
 
-    def relabelled(order: IntArray) -> Parameters:
-        return model.natural(fit.phi[order], fit.transition[np.ix_(order, order)])
-
     def height(order: IntArray) -> float:
-        return log_likelihood(model, relabelled(order), series, threads=threads)
+        return log_likelihood(model, with_order(model, fit, order), series, threads=threads)
 
     K = model.n_states
     scale = np.maximum(fit.phi.std(0), 1e-300)
@@ -252,7 +254,7 @@ def match_states_to_fixed_values(model: Model, fit: Parameters, series: Series, 
         if max(heights) <= best + 1e-9 * abs(best):
             break
         order, best = tried[int(np.argmax(heights))], max(heights)
-    return relabelled(order)
+    return with_order(model, fit, order)
 
 
 def distinct(model: Model, climbs: list[Climb]) -> list[Climb]:
@@ -460,7 +462,8 @@ def append_state(model: Model, fit: Parameters, seeds: Array, T: int, least: flo
     transition[:-1, :-1], transition[:-1, -1] = fit.transition * (1 - share), share
     transition[-1] = 0.5 / (K - 1)
     transition[-1, -1] = 0.5
-    return model.natural(np.vstack([fit.phi, new]), transition)
+    coefficients = model.every_effect.with_one_more(fit.coefficients)
+    return model.natural(np.vstack([fit.phi, new]), transition, coefficients)
 
 
 def split_labels(model: Model, fit: Parameters, series: Series) -> list[IntArray]:

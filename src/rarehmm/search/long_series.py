@@ -283,7 +283,7 @@ def find_long_mode(
         if np.abs(rough.factor.T @ slope).max() < CLOSE:
             break
     hessian = negative_hessian(model, sample, theta, threads)
-    mode = Mode(model, theta, value, hessian, *metric(hessian), [])
+    mode = Mode(model, theta, value, hessian, *metric(hessian), [], series.known_states)
     with series.reporting(partial(on_progress, "comparing modes")):
         climbs = [climb_briefly(model, series, c.parameters, FINISHING, threads) for c in others]
         return mode._replace(others=distinct_modes(mode, series, climbs, threads)), sample

@@ -49,6 +49,8 @@ class Mode(NamedTuple):
         Whether the Hessian is positive definite.  If not, ``factor`` is computed from its diagonal.
     others : list of Climb
         Other modes at most GAP lower in log posterior, best first.  No two differ by a permutation of states alone.
+    known : tuple of int
+        States that the series says are known somewhere, which keep their places.
     """
 
     model: Model
@@ -58,6 +60,13 @@ class Mode(NamedTuple):
     factor: Array
     positive_definite: bool
     others: list[Climb]
+    known: tuple[int, ...] = ()
+
+    @property
+    def exchangeable_groups(self) -> list[IntArray]:
+        """Groups of states whose permutation leaves the posterior unchanged."""
+        groups = [group[~np.isin(group, self.known)] for group in self.model.exchangeable_groups]
+        return [group for group in groups if len(group) > 0] + [np.array([k]) for k in self.known]
 
 
 def find_mode(
@@ -117,7 +126,7 @@ def find_mode(
     hessian = negative_hessian(model, series, theta, threads)
     factor, positive_definite = metric(hessian)
     theta, value = newton(model, series, theta, value, factor, threads)
-    mode = Mode(model, theta, value, hessian, factor, positive_definite, [])
+    mode = Mode(model, theta, value, hessian, factor, positive_definite, [], rows_in(series).known_states)
     return mode._replace(others=distinct_modes(mode, series, others, threads))
 
 
@@ -149,24 +158,36 @@ def state_order(mode: Mode) -> tuple[int, IntArray]:
     exchangeable states change places.
     """
     model, K = mode.model, mode.model.n_states
-    values, spread = emission_estimates(mode)
+    values, spread = state_estimates(mode)
     best, gap = 0, -1.0
     for i in range(len(model.family.parameters)):
-        order = ascending_states(model, values[i])
+        order = ascending_states(mode, values[i])
         x, sd = values[i][order], spread[i][order]
-        least = min(smallest_gap(x[group], sd[group]) for group in model.exchangeable_groups)
+        least = min(smallest_gap(x[group], sd[group]) for group in mode.exchangeable_groups)
         if least > gap:
             best, gap = i, least
-    return best, ascending_states(model, values[best]) if K > 1 else np.zeros(1, dtype=np.int64)
+    return best, ascending_states(mode, values[best]) if K > 1 else np.zeros(1, dtype=np.int64)
 
 
-def emission_estimates(mode: Mode) -> tuple[Array, Array]:
-    """Emission parameters (P, K) of a mode in sampling coordinates, and their standard deviations (0 where fixed)."""
-    model, K = mode.model, mode.model.n_states
-    spread = np.zeros(len(model.vector))
-    spread[model.free] = np.linalg.norm(mode.factor, axis=1)
-    size = K * len(model.family.parameters)
-    return model.with_fixed(mode.theta)[:size].reshape(-1, K), spread[:size].reshape(-1, K)
+def state_places(model: Model) -> IntArray:
+    """Places (Q, K) in the vector of all parameters of what states have of their own.
+
+    These are the emission parameters, and the coefficients that switch.
+    """
+    first, at = len(model.vector) - model.coefficients.size, model.coefficients.slices
+    switching = [at[name] for name in ("switching", "lags") if model.every_effect.switches(name)]
+    every = [np.arange(model.fixed_values.phi.size), *(np.arange(s.start, s.stop) + first for s in switching)]
+    return np.concatenate(every).reshape(-1, model.n_states)
+
+
+def state_estimates(mode: Mode) -> tuple[Array, Array]:
+    """What states have of their own (Q, K) at a mode, in sampling coordinates, and standard deviations (0 where fixed).
+
+    Emission parameters come first.
+    """
+    places, owner = state_places(mode.model), mode.model.spread
+    spread = np.where(owner >= 0, np.linalg.norm(mode.factor, axis=1)[owner], 0.0)
+    return mode.model.with_fixed(mode.theta)[places], spread[places]
 
 
 def smallest_gap(x: Array, sd: Array) -> float:
@@ -175,11 +196,11 @@ def smallest_gap(x: Array, sd: Array) -> float:
     return float(gaps.min(initial=np.inf))
 
 
-def ascending_states(model: Model, values: Array) -> IntArray:
+def ascending_states(mode: Mode, values: Array) -> IntArray:
     """States (K,) in ascending order of their values within each group of exchangeable states."""
-    order = np.arange(model.n_states)
-    for group in model.exchangeable_groups:
-        order[group] = group[np.argsort(values[group])]
+    order = np.arange(mode.model.n_states)
+    for group in mode.exchangeable_groups:
+        order[group] = group[np.argsort(values[group], kind="stable")]
     return order
 
 
@@ -191,18 +212,34 @@ def with_ordered_states(mode: Mode) -> Mode:
         return mode
     new = replace(model, coordinates=model.coordinates.reordered(order))
     at = {key: i for i, key in enumerate(component_keys(model))}
-    # new state k is old state order[k], in emission parameters and in both indices of a transition
-    from_old = [at[kind, order[j] if kind == "row" else j, int(order[k])] for kind, j, k in component_keys(new)]
+    # new state k is old state order[k], wherever a state occurs in the key of a component
+    from_old = [at[name, i, tuple(int(order[k]) for k in states)] for name, i, states in component_keys(new)]
     hessian = mode.hessian[np.ix_(from_old, from_old)]
     factor, positive_definite = metric(hessian)
-    return Mode(new, mode.theta[from_old], mode.log_posterior, hessian, factor, positive_definite, mode.others)
+    return mode._replace(
+        model=new, theta=mode.theta[from_old], hessian=hessian, factor=factor, positive_definite=positive_definite
+    )
 
 
-def component_keys(model: Model) -> list[tuple[str, int, int]]:
-    """Key of each component of theta: ``("phi", parameter, state)`` or ``("row", from, to)``."""
-    K, P = model.n_states, len(model.family.parameters)
-    every = [("phi", i, k) for i in range(P) for k in range(K)]
-    every += [("row", int(j), int(k)) for j, k in zip(*model.coordinates.free(K), strict=True)]
+Key = tuple[str, int, tuple[int, ...]]
+
+
+def component_keys(model: Model) -> list[Key]:
+    """Key of each component of theta: its name, a number, and the states that it belongs to.
+
+    A transition belongs to the states from and to; what all states share belongs to none.
+    """
+    K, effects, coefficients = model.n_states, model.every_effect, model.coefficients
+    pairs = [(int(j), int(k)) for j, k in zip(*model.coordinates.free(K), strict=True)]
+    compared = [(int(j), int(k)) for j, k in zip(*coefficients.compared, strict=True)]
+    each: list[tuple[int, ...]] = [(k,) for k in range(K)]
+    every: list[Key] = []
+    for p in model.family.parameters:
+        every += [(p.name, 0, () if p.name in model.tied else states) for states in each]
+    every += [("transition", 0, states) for states in pairs]
+    for name, size in coefficients.sizes.items():
+        owners = compared if name == "slopes" else each if effects.switches(name) else [()]
+        every += [(name, i, states) for i in range(size // max(len(owners), 1)) for states in owners]
     return [every[i] for i in model.free]
 
 
@@ -210,16 +247,16 @@ def match_states(mode: Mode, theta: Array) -> IntArray:
     r"""State (n, K) of each point theta (n, d) that corresponds to each state of the mode.
 
     The assignment :math:`k \mapsto j(k)` minimises :math:`\sum_k \sum_i (x_{i j(k)} - m_{ik})^2 / s_{ik}^2` over the
-    emission parameters.  Distances are in posterior standard deviations, so a poorly determined state can drift past
-    another without swapping labels with it.
+    emission parameters and the coefficients that switch.  Distances are in posterior standard deviations, so a poorly
+    determined state can drift past another without swapping labels with it.
     """
     model, K = mode.model, mode.model.n_states
-    centre, spread = emission_estimates(mode)
-    x = model.with_fixed(theta)[:, : centre.size].reshape(-1, *centre.shape)  # (n, P, K)
+    centre, spread = state_estimates(mode)
+    x = model.with_fixed(theta)[:, state_places(model)]  # (n, Q, K)
     scale = np.where(spread > 0, spread, 1.0)
     far = (((x[..., :, None] - centre[:, None, :]) / scale[:, None, :]) ** 2).sum(1)  # (n, K of point, K of mode)
     out = np.tile(np.arange(K), (len(x), 1))
-    for group in model.exchangeable_groups:
+    for group in mode.exchangeable_groups:
         mine = far[:, group[:, None], group]
         clear = (mine.argmin(1) == np.arange(len(group))).all(1)
         for n in np.nonzero(~clear)[0]:
@@ -241,8 +278,9 @@ def relabel_states(mode: Mode, theta: Array) -> Array:
     """Relabel the exchangeable states of draws theta (n, d) to match those of the mode."""
     order = match_states(mode, theta)
     moves = (order != np.arange(mode.model.n_states)).any(1)
-    theta = theta.copy()
-    theta[moves] = mode.model.pack_all(*reorder_states(*mode.model.unpack_all(theta[moves]), order[moves]))
+    theta, model = theta.copy(), mode.model
+    coefficients = model.every_effect.reordered(model.unpack_coefficients(theta[moves]), order[moves])
+    theta[moves] = model.pack_all(*reorder_states(*model.unpack_all(theta[moves]), order[moves]), coefficients)
     return theta
 
 
@@ -377,4 +415,4 @@ def is_distinct_mode(mode: Mode, series: Observations, candidate: Climb, threads
 
 def vector_of(model: Model, there: Parameters) -> Array:
     """Parameters as a vector theta (d,) of the model, with transition probabilities bounded away from zero."""
-    return model.pack(model.natural(there.phi, normalised_rows(there.transition)))
+    return model.pack(model.natural(there.phi, normalised_rows(there.transition), there.coefficients))

@@ -210,7 +210,8 @@ def assess_state(
         return Assessment("tail", message, -1.0, *rest)
     for family, phi in () if any_kind else rivals(model.family, best.parameters.phi):
         other = replace(fewer, family=family, priors=default_priors(family, K - 1, series))
-        tail = refit(other, series, other.natural(phi, best.parameters.transition), threads)
+        start = other.natural(phi, best.parameters.transition, best.parameters.coefficients)
+        tail = refit(other, series, start, threads)
         if (beyond := full.log_likelihood - tail.log_likelihood) < price:
             message = f"{K - 1} {'state' if K == 2 else 'states'} with heavier tails, {family}, fit as well"
             return Assessment("tail", message, beyond - price, *rest)
@@ -242,4 +243,5 @@ def remove_state(model: Model, parameters: Parameters, k: int | None) -> tuple[M
     P = parameters.transition
     direct = P[np.ix_(keep, keep)] + np.outer(P[keep, k], P[k, keep]) / max(1 - P[k, k], 1e-300)
     fewer = replace(model, n_states=len(keep), start=None, coordinates=AdditiveLogRatio(), fixed=None)
-    return fewer, fewer.natural(parameters.phi[keep], normalised_rows(direct))
+    coefficients = model.every_effect.reordered(parameters.coefficients, keep)
+    return fewer, fewer.natural(parameters.phi[keep], normalised_rows(direct), coefficients)

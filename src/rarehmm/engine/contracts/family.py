@@ -228,8 +228,8 @@ HOOKS: dict[str, Hook] = {
     ),
     "precision": Hook(
         "precision(y, phi)",
-        "minus the second derivative of the log density in the linear predictor, or its mean, for observations (n,), each "
-        "with parameters of its own, phi (P, n); EM steps of regressions are in units of it",
+        "minus the second derivative of the log density in the linear predictor, or its mean, for observations (n,), "
+        "each with parameters of its own, phi (P, n); EM steps of regressions are in units of it",
         "the squared slope of the log density takes its place",
     ),
     "settings": Hook(

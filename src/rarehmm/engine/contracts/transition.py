@@ -1,11 +1,11 @@
 """The contract of a transition: how the matrix of each step follows from parameters and inputs, and how long states
 last.
 
-A transition is a frozen class, in a file of ``rarehmm/transitions`` or in a user's own code.  Its parameters are a
-matrix (K, K), which is that of every step if there are no inputs, and ``slopes`` (q, K, K), one matrix for each of the
-q inputs it reads, with rows that sum to zero.  It must have
+A transition is a NamedTuple or a frozen dataclass, in a file of ``rarehmm/transitions`` or in a user's own code.  Its
+parameters are a matrix (K, K), which is that of every step if there are no inputs, and ``slopes`` (q, K, K), one matrix
+for each of the q inputs it reads, with rows that sum to zero.  It must have
 
-* ``inputs``: the ``Inputs`` that it reads; None if every step has the same matrix;
+* ``inputs``: the ``Inputs`` that it reads, a field; None if every step has the same matrix;
 * ``phases(K)``: the number of phases (K,) of each state, 1 each unless a visit has a minimum length;
 * ``matrices(transition, slopes, z)``: the matrices (n, K, K) of the steps into n rows with inputs ``z`` (n, q);
 * ``gradient(matrices, counts, z)``: derivatives of sum_t counts_t log matrices_t in the logits (K, K) of the transition
@@ -20,6 +20,7 @@ the matrices is a softmax, as those of ``Regression`` are: kernels then compute 
 ``check_transition`` tests a transition against this contract.
 """
 
+import dataclasses
 from typing import Any, Protocol
 
 from rarehmm.common.arrays import Array, IntArray
@@ -33,3 +34,11 @@ class Transition(Protocol):
     def phases(self, K: int) -> IntArray: ...
     def matrices(self, transition: Array, slopes: Array, z: Array) -> Array: ...
     def gradient(self, matrices: Array, counts: Array, z: Array) -> tuple[Array, Array]: ...
+
+
+def reading(transition: Any, inputs: Any) -> Any:
+    """Return a copy of a transition that reads other inputs."""
+    if isinstance(transition, tuple):
+        fields: Any = transition
+        return fields._replace(inputs=inputs)
+    return dataclasses.replace(transition, inputs=inputs)

@@ -500,7 +500,7 @@ specialise(add_kinds, lambda f, *rest: _add_several if columns(f.instance_class)
 def gather_columns(x, chain, at, layout, low, halo, n, g):
     """Copy the columns of the blocks low, low + 1, ... into lanes; outside sequences, harmless values."""
     C = x.shape[1]
-    tile = max(1, TILE // C)
+    tile = max(1, TILE // max(1, C))
     for early in range(0, n, tile):
         late = min(n, early + tile)
         for w in range(LANES):
@@ -1123,6 +1123,33 @@ def viterbi_edges(logp, log_weight, log_start, fresh, chain, best, back):
         shift = np.max(new)
         for m in range(M):
             best[m] = new[m] - shift
+
+
+@kernel
+def draw_nodes(uniform, weight, start, fresh, chain, node, path):
+    """Draw a path of nodes (n,) from uniform numbers (n,), continuing that which ended in ``node``.
+
+    ``weight`` (n or 1, E) and ``start`` (n or 1, M): one row for each step, or one for all.
+    """
+    for t in range(len(path)):
+        u, low = uniform[t], 0.0
+        if fresh[t]:
+            row = t if len(start) > 1 else 0
+            for m in range(start.shape[1]):
+                if start[row, m] > 0.0:
+                    path[t] = m
+                    low += start[row, m]
+                    if u < low:
+                        break
+        else:
+            row = t if len(weight) > 1 else 0
+            for e in range(weight.shape[1]):
+                if chain.source[e] == node and weight[row, e] > 0.0:
+                    path[t] = chain.target[e]
+                    low += weight[row, e]
+                    if u < low:
+                        break
+        node = path[t]
 
 
 @inner

@@ -5,6 +5,7 @@ Rows that have all of their p lags are the rule; the others are marked, and left
 
 import numpy as np
 
+from rarehmm.data.summaries import LARGEST
 from rarehmm.engine.dispatch import inner, kernel
 
 COMPLETE, NOTHING = 0, -1  # marks of rows; a positive mark is the number of steps since the last observed value
@@ -97,3 +98,23 @@ def lagged(values: np.ndarray, marks: np.ndarray, p: int) -> np.ndarray:
     for m in range(p):
         out[rows, m] = values[rows - m - 1]
     return out
+
+
+@kernel
+def follow_lags(values, given, coefficients, which, marks, shares):
+    """Add to values (n,), in place, what lags of the values before contribute to each.
+
+    Rows with all of their lags take column ``which`` (n,) of ``coefficients`` (p, Q), and rows h steps after the last
+    observed value the share shares[h] of it; those that are ``given`` (n,) stay as they are.
+    """
+    p = len(coefficients)
+    for t in range(len(values)):
+        if given[t]:
+            continue
+        total = values[t]
+        if marks[t] == COMPLETE:
+            for m in range(p):
+                total += coefficients[m, which[t]] * values[t - m - 1]
+        elif marks[t] > 0:
+            total += shares[marks[t]] * values[t - marks[t]]
+        values[t] = min(max(total, -LARGEST), LARGEST)

@@ -1,0 +1,180 @@
+"""New rows: observations that arrive after a model was settled, with the inputs that it needs, checked on arrival."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rarehmm.common.arrays import Array, IntArray
+from rarehmm.data.clocks import is_time, wall_seconds
+from rarehmm.data.domains import Domain
+from rarehmm.data.inputs import Inputs
+from rarehmm.data.rows import Rows, as_states
+from rarehmm.data.summaries import LARGEST, scan_states
+from rarehmm.data.tables import table
+
+
+class RowFormat(NamedTuple):
+    """What the rows of a series look like.
+
+    ``domains``: what each column of observations may hold; ``exog_names``: input columns of the series that was fitted;
+    ``needed``: positions of those that the model reads; ``needs_clock``: whether seasons or trends follow the clock;
+    ``has_times``: whether that is in seconds, and not a row number; ``n_states``.
+    """
+
+    domains: tuple[Domain, ...]
+    exog_names: tuple[str, ...]
+    needed: tuple[int, ...]
+    needs_clock: bool
+    has_times: bool
+    n_states: int
+
+    @classmethod
+    def of(cls, domains: tuple[Domain, ...], inputs: Sequence[Inputs], n_states: int) -> "RowFormat":
+        """Format of the rows that a model with these inputs takes."""
+        names = {one.exog_names for one in inputs if one.chosen}
+        clocks = {one.has_times for one in inputs if one.seasons or one.trends}
+        if len(names) > 1 or len(clocks) > 1:
+            raise ValueError(f"the inputs were made from series with different columns or clocks: {sorted(names)}.")
+        return cls(domains, next(iter(names), ()), (), False, any(clocks), n_states).reading(inputs)
+
+    def reading(self, inputs: Sequence[Inputs]) -> "RowFormat":
+        """Return the format of rows of which only these inputs are read."""
+        needed = {i for one in inputs if one.chosen for i in one.chosen.positions}
+        needs_clock = any(one.seasons or one.trends for one in inputs)
+        return self._replace(needed=tuple(sorted(needed)), needs_clock=needs_clock)
+
+    # ------------------------------------------------------------ rows
+    def rows(self, y: Any, exog: Any, times: Any, states: Any, position: int, seen: int) -> Rows:
+        """Check new observations, and return them with their inputs, their clock and their known states.
+
+        Parameters
+        ----------
+        y
+            Observations (n,) or (n, D), or a single one: a number, or (D,).  NaN is missing.
+        exog
+            Inputs (n, m); a table with at least the columns that are needed, by name; or those of a single row, (m,).
+        times
+            Times of the rows, or None if y has an index or the clock counts rows.
+        states
+            Known states (n,), -1 or NaN where unknown, or None.
+        position, seen
+            Number of earlier rows in the same sequence, and of all earlier rows, for messages.
+
+        Returns
+        -------
+        Rows
+            Of n rows, without ``states`` if none are known.
+
+        Raises
+        ------
+        ValueError
+            If an input is missing, or a value cannot be used.
+        """
+        values, index = self._observations(y, seen)
+        n = len(values)
+        clock = position + np.arange(n, dtype=float)
+        if self.needs_clock and self.has_times:
+            clock = self._times(index if times is None else times, n, seen)
+        return Rows(values, self._inputs(exog, n, seen), clock, self._states(states, n, seen))
+
+    def future(self, n: int, exog: Any, times: Any, position: int, seen: int) -> Rows:
+        """Return n rows without observations, as ``rows`` does."""
+        return self.rows(np.full((n, len(self.domains)), np.nan), exog, times, None, position, seen)
+
+    def _observations(self, y: Any, seen: int) -> tuple[Array, Any]:
+        """Return observations (n, D), and their index if they have one."""
+        D = len(self.domains)
+        if np.ndim(y) == 0 or (np.ndim(y) == 1 and D > 1):
+            y = np.reshape(y, (1, -1))
+        values, index, _ = table(y, "y")
+        found = np.ascontiguousarray(values[: len(values)], dtype=float)
+        if found.shape[1] != D:
+            raise ValueError(f"y has {found.shape[1]} columns and the model takes {D}; pass rows of {D} columns.")
+        for d, domain in enumerate(self.domains):
+            column = found[:, d]
+            bad = ~np.isnan(column) & ~(domain.valid(column) & (np.abs(column) <= LARGEST))
+            if bad.any():
+                i = int(np.argmax(bad))
+                raise ValueError(
+                    f"{_place('y', i, seen, f'{d}' if D > 1 else None)} is {column[i]:g}; the family takes "
+                    f"{domain.message}, up to {LARGEST:g}. Mark gaps with NaN."
+                )
+        return found, index
+
+    def _times(self, times: Any, n: int, seen: int) -> Array:
+        """Clock (n,) in seconds of local wall time."""
+        if times is None:
+            raise ValueError(
+                "y has no time index and the series that was fitted had one; season and trend follow it. Pass y with a "
+                "pandas.DatetimeIndex, or times=."
+            )
+        import pandas as pd
+
+        index = times if is_time(times) else pd.DatetimeIndex(np.atleast_1d(times))
+        if len(index) != n:
+            raise ValueError(f"times has {len(index)} entries and there are {n} rows; pass one for each row.")
+        clock = wall_seconds(index)[:, 0]
+        if np.isnan(clock).any():
+            i = int(np.argmax(np.isnan(clock)))
+            raise ValueError(f"{_place('times', i, seen)} is missing (NaT); season and trend need it in every row.")
+        return clock
+
+    def _inputs(self, exog: Any, n: int, seen: int) -> Array:
+        """Inputs (n, m), 0 in columns that the model does not read."""
+        m, names = len(self.exog_names), [self.exog_names[i] for i in self.needed]
+        out = np.zeros((n, m))
+        if not names:
+            return out
+        columns = list(exog) if isinstance(exog, Mapping) or hasattr(exog, "columns") else None
+        if exog is None or (columns is not None and not set(names) <= set(columns)):
+            gone = ", ".join(repr(name) for name in names if columns is None or name not in columns)
+            raise ValueError(f"future inputs missing: {gone}; pass exog= with one row for each new observation.")
+        if columns is not None:
+            found = np.column_stack([np.atleast_1d(np.asarray(exog[name], dtype=float)) for name in names])
+        else:
+            given = np.asarray(exog, dtype=float)
+            given = given.reshape(1 if given.ndim < 2 and n == 1 else np.atleast_1d(given).shape[0], -1)
+            if given.shape[1] != m:
+                raise ValueError(
+                    f"exog has {given.shape[1]} columns and had {m} when the model was fitted; pass the columns "
+                    f"{', '.join(map(repr, self.exog_names))}."
+                )
+            found = given[:, self.needed]
+        if len(found) != n:
+            raise ValueError(
+                f"exog has {len(found)} rows and there are {n} observations; pass one row for each new observation."
+            )
+        bad = ~(np.abs(found) <= LARGEST)
+        if bad.any():
+            i, j = np.argwhere(bad)[0]
+            raise ValueError(
+                f"{_place('exog', int(i), seen, repr(names[j]))} is {found[i, j]}; an input is needed in every row, "
+                f"finite and below {LARGEST:g}. Fill the gap, or correct the value."
+            )
+        out[:, self.needed] = found
+        return out
+
+    def _states(self, states: Any, n: int, seen: int) -> IntArray:
+        """Known states (n,), or (0,) if there are none."""
+        if states is None:
+            return np.empty(0, np.int64)
+        column = np.reshape(np.asarray(states, dtype=float), (-1, 1))
+        if len(column) != n:
+            raise ValueError(f"states has {len(column)} entries and there are {n} observations; they must correspond.")
+        bad, _, known = scan_states(column)
+        if bad is None and max(known, default=-1) >= self.n_states:
+            row = int(np.argmax(column[:, 0] >= self.n_states))
+            bad = row, float(column[row, 0])
+        if bad is not None:
+            raise ValueError(
+                f"{_place('states', bad[0], seen)} is {bad[1]:g}; known states are whole numbers from 0 to "
+                f"{self.n_states - 1}. Mark unknown ones with -1 or NaN."
+            )
+        return as_states(column)
+
+
+def _place(name: str, row: int, seen: int, column: str | None = None) -> str:
+    """Describe where a value of new rows is: ``exog[2, 'temp'] (row 1002 of the stream)``."""
+    inside = f"{row}" if column is None else f"{row}, {column}"
+    return f"{name}[{inside}] (row {seen + row} of the stream)"
