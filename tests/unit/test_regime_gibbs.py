@@ -168,7 +168,7 @@ def log_lag_volume(point):
     at, h = regime_gibbs.own_places(point.data.model, "lags"), 1e-6
     columns = []
     for i in at:
-        up, down = (point.moved(np.array([i]), point.theta[i] + sign * h) for sign in (1, -1))
+        up, down = (point.with_values(np.array([i]), point.theta[i] + sign * h) for sign in (1, -1))
         columns.append((lag_coordinates(up) - lag_coordinates(down)) / (2 * h))
     return np.linalg.slogdet(np.column_stack(columns))[1]
 
@@ -445,7 +445,7 @@ def test_what_is_not_conjugate_is_refused():
     with pytest.raises(ValueError, match=r"slopes of transitions have no prior.* effects=EffectPriors"):
         draw(rh.Gaussian(), flat, transitions=rh.Regression(inputs))
     odd = rh.Priors((rh.Normal(0.0, 1.0), rh.Gamma(3.0, 1.0)))
-    with pytest.raises(TypeError, match="Gibbs sampling needs a InverseGamma prior .* use langevin"):
+    with pytest.raises(TypeError, match=r"Gibbs sampling needs a InverseGamma prior .* use langevin"):
         draw(rh.Gaussian(), odd, inputs=inputs)
     improper = rh.Priors((rh.Flat(), rh.InverseGamma(3.0, 1.0)))
     known = rh.Series(y, exog=x, states=np.zeros(9))
