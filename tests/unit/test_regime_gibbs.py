@@ -168,7 +168,7 @@ def log_lag_volume(point):
     at, h = regime_gibbs.own_places(point.data.model, "lags"), 1e-6
     columns = []
     for i in at:
-        up, down = (point.moved(np.array([i]), point.theta[i] + sign * h) for sign in (1, -1))
+        up, down = (point.with_values(np.array([i]), point.theta[i] + sign * h) for sign in (1, -1))
         columns.append((lag_coordinates(up) - lag_coordinates(down)) / (2 * h))
     return np.linalg.slogdet(np.column_stack(columns))[1]
 
@@ -206,12 +206,16 @@ def test_variances_are_drawn_from_their_distribution(choice, changes, gains, mon
             for s2 in (p.parameters.phi[: len(shape), 1] for p in (s.here, new))
         )
         check_gain(s, s.here, new, gains[-1] if s.model.every_effect.mixed_start else 0.0, back, forth)
+    regime_gibbs.draw_variances(s.rng, new)
+    for one, other in zip(given[-1], (squares, counts, prior), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)  # they do not depend on where one is
 
 
 @pytest.mark.parametrize("choice", [c for c in CHOICES if c["transitions"] != "inputs"], ids=label)
-def test_transition_matrices_are_drawn_from_their_distribution(choice, gains):
+def test_transition_matrices_are_drawn_from_their_distribution(choice, gains, monkeypatch):
     """Or accepted as often as they should, where the first state depends on them."""
-    s = Situation(choice, seed=1)
+    s, given, original = Situation(choice, seed=1), [], regime_gibbs.log_shares
+    monkeypatch.setattr(regime_gibbs, "log_shares", lambda rng, weight: given.append(weight) or original(rng, weight))
     case, path, K = s.case, oracle_path(s.model, s.here.data.nodes), s.model.n_states
     stay, leave, exits = np.zeros(K), np.zeros(K), np.zeros((K, K))
     for t in range(len(case.y)):
@@ -233,6 +237,8 @@ def test_transition_matrices_are_drawn_from_their_distribution(choice, gains):
 
     for _ in range(3):
         new = regime_gibbs.draw_matrix(s.rng, s.here)
+        np.testing.assert_array_equal(given[-2], exits)
+        np.testing.assert_array_equal(given[-1], np.column_stack([stay, leave]))
         back, forth = (log_q(p.parameters.transition) for p in (s.here, new))
         check_gain(s, s.here, new, gains[-1] if s.model.start is None else 0.0, back, forth)
 
@@ -345,7 +351,104 @@ def test_chains_have_the_moments_of_the_posterior(choice, changes):
     assert np.abs(standard_errors_off(choice, changes, 250, 700)).max() < 5
 
 
+@pytest.mark.jit
 @pytest.mark.nightly
 @pytest.mark.parametrize(("choice", "changes"), CHAINS, **names)
 def test_long_chains_have_the_moments_of_the_posterior(choice, changes):
     assert np.abs(standard_errors_off(choice, changes, 4000, 8000)).max() < 5
+
+
+@pytest.mark.jit
+@pytest.mark.nightly
+def test_a_long_series_has_a_posterior_close_to_its_laplace_approximation():
+    rng, T = np.random.default_rng(1), 3000
+    load, states, noise = rng.normal(size=T), np.zeros(T, dtype=int), np.zeros(T)
+    for t in range(1, T):
+        states[t] = rng.random() < (0.02, 0.94)[states[t - 1]]
+        noise[t] = 0.6 * noise[t - 1] + rng.normal()
+    y = 4.0 * states + noise + np.sin(2 * np.pi * np.arange(T) / 24) + 0.5 * load
+    series = rh.Series(np.where(rng.random(T) < 0.02, np.nan, y), exog=load[:, None])
+    model = rh.Model(
+        rh.Gaussian(), 2, rh.default_priors(rh.Gaussian(), 2, series),
+        inputs=rh.Inputs.of(series, [rh.Season(24, order=2), rh.Columns()]), autoregression=rh.AroundLevel(1),
+        tied=("variance",),
+    )  # fmt: skip
+    start = model.natural([[0.0, 1.0], [4.0, 1.0]], [[0.95, 0.05], [0.1, 0.9]])
+    mode, h = rh.climb(model, series, start).parameters, 1e-4
+    theta = model.pack(mode)
+    curvature = [
+        (rh.log_posterior(model, theta - h * one, series)[1] - rh.log_posterior(model, theta + h * one, series)[1])
+        / (2 * h)
+        for one in np.eye(model.size)
+    ]
+    sd = np.sqrt(np.diag(np.linalg.inv(curvature)))
+    draws = rh.gibbs(rng, model, series, mode, 300)
+    assert np.abs((draws.mean(0) - theta) / sd).max() < 0.5
+    assert np.abs(draws.std(0) / sd - 1).max() < 0.25
+
+
+# ---------------------------------------------------------------- other families, coordinates, refusals
+def test_families_without_inputs_bring_their_own_draws():
+    """Rates where all states are known have gamma distributions."""
+    states = np.array([0, 0, 0, 1, 1, 0, 1, 1])
+    y = np.array([1.0, 0, 2, 7, 9, 1, 6, 8])
+    series, prior = rh.Series(y, states=states), rh.Gamma(2.0, 0.5)
+    model = rh.Model(rh.Poisson(), 2, rh.Priors((prior,)), transitions=rh.Phases((1, 2)))
+    start = model.natural([[1.0], [5.0]], [[0.8, 0.2], [0.3, 0.7]])
+    rates = np.exp(rh.gibbs(np.random.default_rng(3), model, series, start, 400)[:, :2])
+    for k in (0, 1):
+        shape, rate = 2.0 + y[states == k].sum(), 0.5 + (states == k).sum()
+        assert abs(rates[:, k].mean() - shape / rate) < 4.5 * math.sqrt(shape) / rate / 20
+        assert abs(np.log(rates[:, k]).var() * shape - 1) < 0.4
+
+
+def test_log_normal_observations_are_drawn_like_their_logarithms():
+    rng, draws = np.random.default_rng(6), []
+    y, x, states = rng.normal(size=12), rng.normal(size=(12, 1)), np.where(np.arange(12) < 4, [0, 1] * 6, -1)
+    for family, values in ((rh.Gaussian(), y), (rh.LogNormal(), np.exp(y))):
+        series = rh.Series(values, exog=x, states=states)
+        inputs = rh.Inputs.of(series, [rh.Columns()])
+        model = rh.Model(family, 2, PRIORS, inputs=inputs, scale=inputs)
+        start = model.natural([[0.0, 1.0], [1.0, 1.0]], [[0.8, 0.2], [0.2, 0.8]])
+        draws.append(rh.gibbs(np.random.default_rng(4), model, series, start, 5))
+    np.testing.assert_allclose(*draws, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("choice", CHOICES[:4], ids=label)
+def test_the_seed_fixes_the_draws_in_any_coordinates(choice):
+    s = Situation(choice)
+    changes = {"logs": False}
+    if choice["transitions"] != "inputs" and not choice["forbidden"]:
+        changes["coordinates"] = rh.ExpandedMean()
+    other = replace(s.model, **changes)
+    one, two = (rh.gibbs(np.random.default_rng(5), m, s.series, s.here.parameters, 4) for m in (s.model, other))
+    np.testing.assert_array_equal(one, rh.gibbs(np.random.default_rng(5), s.model, s.series, s.here.parameters, 4))
+    np.testing.assert_allclose(other.unpack(two[0]).phi, s.model.unpack(one[0]).phi, rtol=1e-9)
+    np.testing.assert_allclose(other.unpack(two[0]).transition, s.model.unpack(one[0]).transition, rtol=1e-9)
+
+
+def test_what_is_not_conjugate_is_refused():
+    rng, y, x = np.random.default_rng(0), np.arange(9.0) % 4, np.arange(9.0)[:, None] ** 2
+    series = rh.Series(y, exog=x)
+    inputs = rh.Inputs.of(series, [rh.Columns()])
+
+    def draw(family, priors=None, **terms):
+        model = rh.Model(family, 2, priors or rh.default_priors(family, 2, series), **terms)
+        phi = np.array([family.estimate(y[:5], np.ones(5)), family.estimate(y[4:], np.ones(5))])
+        return rh.gibbs(rng, model, series, model.natural(phi, [[0.8, 0.2], [0.2, 0.8]]), 1)
+
+    with pytest.raises(TypeError, match=r"Poisson with inputs, lags or tied .* Gaussian and LogNormal only. Use meth"):
+        draw(rh.Poisson(), inputs=inputs)
+    with pytest.raises(TypeError, match="StudentT has no 'conditional'"):
+        draw(rh.StudentT(4.0), inputs=inputs)
+    flat = rh.Priors((rh.Normal(0.0, 1.0), rh.InverseGamma(3.0, 1.0)))
+    with pytest.raises(ValueError, match=r"slopes of transitions have no prior.* effects=EffectPriors"):
+        draw(rh.Gaussian(), flat, transitions=rh.Regression(inputs))
+    odd = rh.Priors((rh.Normal(0.0, 1.0), rh.Gamma(3.0, 1.0)))
+    with pytest.raises(TypeError, match=r"Gibbs sampling needs a InverseGamma prior .* use langevin"):
+        draw(rh.Gaussian(), odd, inputs=inputs)
+    improper = rh.Priors((rh.Flat(), rh.InverseGamma(3.0, 1.0)))
+    known = rh.Series(y, exog=x, states=np.zeros(9))
+    model = rh.Model(rh.Gaussian(), 2, improper, inputs=inputs)
+    with pytest.raises(ValueError, match=r"mean\[1\] has no proper distribution .* Give it a prior"):
+        rh.gibbs(rng, model, known, model.natural([[0.0, 1.0], [1.0, 1.0]], [[0.8, 0.2], [0.2, 0.8]]), 1)

@@ -48,6 +48,10 @@ def gibbs(
     stationary distribution :math:`\pi(P)`, a new P is accepted with probability
     :math:`\min(1, \prod_s \pi'(x_{s1}) / \pi(x_{s1}))` over sequences s (all rows or none).
 
+    Where rows differ (inputs, lags, phases, tied parameters, known states), Gaussian and log-normal families draw their
+    coefficients as in a regression; stationary lags, inputs on the scale and slopes of transitions take
+    Metropolis-Hastings steps.  Other families may have phases, known states and transitions with inputs.
+
     Under ``ExpandedMean`` coordinates, the row sums, about which the data say nothing, are drawn from their prior
     :math:`Gamma(K\alpha, 1)`.
 
@@ -199,7 +203,8 @@ def accepts(rng: np.random.Generator, old: Array, new: Array, first: IntArray) -
 def coordinates(rng: np.random.Generator, model: Model, parameters: Parameters) -> Array:
     """Point theta (d,) of a draw; what the parameters leave undetermined (row sums of expanded means) is drawn."""
     theta = model.pack(parameters)
-    rows = model.free >= parameters.phi.size
+    first, last = parameters.phi.size, len(model.vector) - model.coefficients.size
+    rows = (model.free >= first) & (model.free < last)
     theta[rows] = model.coordinates.redrawn(rng, theta[rows], parameters.transition, model.priors.transition)
     return theta
 

@@ -60,7 +60,7 @@ class Point:
         """Log density of the series, its states and theta."""
         return self.log_density + float(self.data.model.log_prior(self.theta))
 
-    def moved(self, which: IntArray, values: Array) -> "Point":
+    def with_values(self, which: IntArray, values: Array) -> "Point":
         """The point whose components ``which`` have these values."""
         theta = self.theta.copy()
         theta[which] = values
@@ -88,26 +88,26 @@ def has_plain_emissions(model: Model) -> bool:
     return all(part is None for part in terms) and not model.tied
 
 
-def draw_emissions(rng: np.random.Generator, here: Point) -> Point:
+def draw_emissions(rng: np.random.Generator, point: Point) -> Point:
     """Draw levels, coefficients, lags and variances given the states."""
-    for which in linear_groups(here.data.model):
-        here = draw_linear(rng, here, which)
-    if here.data.model.coefficients.is_partial:
-        here = walk(rng, propose_lags(rng, here), own_places(here.data.model, "lags"))
-    here = draw_variances(rng, here)
-    scale = own_places(here.data.model, "scale")
-    return propose(rng, here, scale) if len(scale) > 0 else here
+    for which in linear_groups(point.data.model):
+        point = draw_linear(rng, point, which)
+    if point.data.model.coefficients.is_partial:
+        point = walk(rng, propose_lags(rng, point), own_places(point.data.model, "lags"))
+    point = draw_variances(rng, point)
+    scale = own_places(point.data.model, "scale")
+    return propose(rng, point, scale) if len(scale) > 0 else point
 
 
-def draw_transitions(rng: np.random.Generator, here: Point) -> Point:
+def draw_transitions(rng: np.random.Generator, point: Point) -> Point:
     """Draw the transition matrix, and how it depends on inputs, given the states."""
-    model = here.data.model
+    model = point.data.model
     if model.transitions.inputs is None:
-        return draw_matrix(rng, here)
-    path = Point(Path(model, here.data.series, here.data.nodes), here.theta)  # observations are the same for all
+        return draw_matrix(rng, point)
+    path = Point(Path(model, point.data.series, point.data.nodes), point.theta)  # observations are the same for all
     for which in rows_of_transitions(model):
         path = walk(rng, propose(rng, path, which), which)
-    return Point(here.data, path.theta)
+    return Point(point.data, path.theta)
 
 
 # ---------------------------------------------------------------- components of theta
@@ -165,13 +165,13 @@ def within_bounds(point: Point) -> bool:
     return bool(((point.theta >= low) & (point.theta <= high)).all())
 
 
-def draw_linear(rng: np.random.Generator, here: Point, which: IntArray) -> Point:
+def draw_linear(rng: np.random.Generator, point: Point, which: IntArray) -> Point:
     """Draw levels and coefficients of the linear predictor given all else, as in a regression."""
-    gradient, precision, _ = here.slope(which)
-    factor, unit = factorised(here.data.model, which, precision)
+    gradient, precision, _ = point.slope(which)
+    factor, unit = factorised(point.data.model, which, precision)
     step = scipy.linalg.cho_solve((factor, True), unit * gradient)
     noise = scipy.linalg.solve_triangular(factor, rng.standard_normal(len(which)), trans="T", lower=True)
-    return here.moved(which, here.theta[which] + unit * (step + noise))
+    return point.with_values(which, point.theta[which] + unit * (step + noise))
 
 
 def factorised(model: Model, which: IntArray, precision: Array) -> tuple[Array, Array]:
@@ -190,33 +190,35 @@ def factorised(model: Model, which: IntArray, precision: Array) -> tuple[Array, 
     )
 
 
-def propose(rng: np.random.Generator, here: Point, which: IntArray) -> Point:
+def propose(rng: np.random.Generator, point: Point, which: IntArray) -> Point:
     """Propose a Newton step plus noise in some components, and accept it by the ratio of densities."""
-    mean, factor = newton(here, which)
+    mean, factor = newton(point, which)
     noise = rng.standard_normal(len(which))
-    new = here.moved(which, mean + scipy.linalg.solve_triangular(factor, noise, trans="T", lower=True))
+    new = point.with_values(which, mean + scipy.linalg.solve_triangular(factor, noise, trans="T", lower=True))
     if not within_bounds(new):
-        return here
+        return point
     back, back_factor = newton(new, which)
-    returning = back_factor.T @ (here.theta[which] - back)
-    gain = new.log_posterior - here.log_posterior + float(noise @ noise - returning @ returning) / 2
+    returning = back_factor.T @ (point.theta[which] - back)
+    gain = new.log_posterior - point.log_posterior + float(noise @ noise - returning @ returning) / 2
     gain += float(np.log(np.diag(back_factor)).sum() - np.log(np.diag(factor)).sum())
-    return accepted(rng, here, new, gain)
+    return accepted(rng, point, new, gain)
 
 
-def newton(here: Point, which: IntArray) -> tuple[Array, Array]:
+def newton(point: Point, which: IntArray) -> tuple[Array, Array]:
     """Mean (m,) of a proposal, and Cholesky factor (m, m) of its precision."""
-    gradient, precision, _ = here.slope(which)
+    gradient, precision, _ = point.slope(which)
     precision = precision + np.eye(len(which)) / REACH**2
     step = np.clip(np.linalg.solve(precision, gradient), -REACH, REACH)
-    return here.theta[which] + step, np.asarray(np.linalg.cholesky(precision))
+    return point.theta[which] + step, np.asarray(np.linalg.cholesky(precision))
 
 
-def walk(rng: np.random.Generator, here: Point, which: IntArray) -> Point:
+def walk(rng: np.random.Generator, point: Point, which: IntArray) -> Point:
     """A random walk in some components, with steps of a random length between REACH and REACH / sqrt(T)."""
-    length = REACH * len(here.data.series) ** (-0.5 * rng.random())
-    new = here.moved(which, here.theta[which] + length * rng.standard_normal(len(which)) / math.sqrt(len(which)))
-    return accepted(rng, here, new, new.log_posterior - here.log_posterior) if within_bounds(new) else here
+    length = REACH * len(point.data.series) ** (-0.5 * rng.random())
+    new = point.with_values(
+        which, point.theta[which] + length * rng.standard_normal(len(which)) / math.sqrt(len(which))
+    )
+    return accepted(rng, point, new, new.log_posterior - point.log_posterior) if within_bounds(new) else point
 
 
 # ---------------------------------------------------------------- stationary lags
@@ -225,14 +227,14 @@ def incomplete_rows(terms: RowTerms) -> IntArray:
     return np.concatenate([terms.after, terms.first])
 
 
-def lag_regression(here: Point) -> tuple[Array, Array]:
+def lag_regression(point: Point) -> tuple[Array, Array]:
     """Mean (p,) and Cholesky factor (p, p) of the precision of the lags, from rows that have all of theirs.
 
     A weak normal prior makes this distribution proper.  It does not depend on the lags at this point.
     """
-    effects = here.data.model.every_effect
-    old = effects.block("lags", here.parameters.coefficients)[:, 0, 0]
-    found = here.data.expectations(here.parameters, incomplete_rows)
+    effects = point.data.model.every_effect
+    old = effects.block("lags", point.parameters.coefficients)[:, 0, 0]
+    found = point.data.expectations(point.parameters, incomplete_rows)
     assert found.information is not None
     p = len(old)
     precision = found.information.location[-p:, -p:] + np.eye(p)
@@ -240,28 +242,28 @@ def lag_regression(here: Point) -> tuple[Array, Array]:
     return old + np.linalg.solve(precision, slope), np.asarray(np.linalg.cholesky(precision))
 
 
-def propose_lags(rng: np.random.Generator, here: Point) -> Point:
+def propose_lags(rng: np.random.Generator, point: Point) -> Point:
     """Propose stationary lags from their regression, and accept them by the ratio of what it leaves out.
 
     Densities are with respect to the coordinates, the hyperbolic arctangents of partial autocorrelations.
     """
-    model = here.data.model
-    at, coefficients = own_places(model, "lags"), here.parameters.coefficients.copy()
+    model = point.data.model
+    at, coefficients = own_places(model, "lags"), point.parameters.coefficients.copy()
     lags = model.every_effect.block("lags", coefficients)[:, 0, 0]  # a view
-    mean, factor = lag_regression(here)
+    mean, factor = lag_regression(point)
     old = factor.T @ (lags - mean)
     noise = rng.standard_normal(len(lags))
     lags[:] = mean + scipy.linalg.solve_triangular(factor, noise, trans="T", lower=True)
     try:
         model.every_effect.check(coefficients)
     except ValueError:  # not stationary
-        return here
-    new = here.moved(at, model.coefficients.pack(coefficients)[model.coefficients.slices["lags"]])
+        return point
+    new = point.with_values(at, model.coefficients.pack(coefficients)[model.coefficients.slices["lags"]])
     if not within_bounds(new):
-        return here
-    volume, old_volume = (np.linalg.slogdet(lag_jacobian(model, one.parameters))[1] for one in (new, here))
-    gain = new.log_posterior - here.log_posterior + float(noise @ noise - old @ old) / 2 + float(old_volume - volume)
-    return accepted(rng, here, new, gain)
+        return point
+    volume, old_volume = (np.linalg.slogdet(lag_jacobian(model, one.parameters))[1] for one in (new, point))
+    gain = new.log_posterior - point.log_posterior + float(noise @ noise - old @ old) / 2 + float(old_volume - volume)
+    return accepted(rng, point, new, gain)
 
 
 # ---------------------------------------------------------------- variances
@@ -270,57 +272,57 @@ def first_rows(terms: RowTerms) -> IntArray:
     return terms.first
 
 
-def draw_variances(rng: np.random.Generator, here: Point) -> Point:
+def draw_variances(rng: np.random.Generator, point: Point) -> Point:
     r"""Draw variances given all else, :math:`s^2 \sim IG(a + n/2, b + SSE/2)`.
 
     Where the variance of the first row of a sequence mixes those of all states, it is left out, and the draw is
     accepted by the ratio of the densities of such rows.
     """
-    model = here.data.model
+    model = point.data.model
     mixed = model.every_effect.mixed_start
     i = int(np.flatnonzero(model.every_effect.moves.power)[0])
     fixed = ~np.isnan(model.fixed_values.phi[:, i])
     if fixed.all():
-        return here
-    found = here.data.expectations(here.parameters, first_rows if mixed else None)
+        return point
+    found = point.data.expectations(point.parameters, first_rows if mixed else None)
     assert found.information is not None
-    counts, s2 = found.information.counts, here.parameters.phi[:, i]
+    counts, s2 = found.information.counts, point.parameters.phi[:, i]
     squares = s2 * (2 * s2 * found.scores[:, i] + counts)  # of residuals, from the derivatives
     squares = np.where(fixed, 1.0, np.maximum(squares, 0.0))
     counts, prior = np.where(fixed, 1.0, counts), model.priors.emission[i]
     if model.family.parameters[i].name in model.tied:
         counts, squares = counts.sum(keepdims=True), squares.sum(keepdims=True)
-    phi = here.parameters.phi.copy()
+    phi = point.parameters.phi.copy()
     phi[:, i] = draw_variance(rng, squares, counts, prior)
     phi = model.fixed_values.fill_phi(phi)
-    new = at_parameters(here, here.parameters._replace(phi=phi))
+    new = at_parameters(point, point.parameters._replace(phi=phi))
     if not mixed:
         return new
     shape, scale = counts / 2, squares / 2
     log_ratio = (-shape * np.log(phi[: len(shape), i] / s2[: len(shape)])).sum()
     log_ratio -= (scale * (1 / phi[: len(shape), i] - 1 / s2[: len(shape)])).sum()
-    return accepted(rng, here, new, new.log_density - here.log_density - float(log_ratio))
+    return accepted(rng, point, new, new.log_density - point.log_density - float(log_ratio))
 
 
-def at_parameters(here: Point, parameters: Parameters) -> Point:
+def at_parameters(point: Point, parameters: Parameters) -> Point:
     """The point of some parameters in natural units."""
-    model = here.data.model
-    return Point(here.data, model.pack_all(parameters.phi, parameters.transition, parameters.coefficients))
+    model = point.data.model
+    return Point(point.data, model.pack_all(parameters.phi, parameters.transition, parameters.coefficients))
 
 
 # ---------------------------------------------------------------- transitions
-def draw_matrix(rng: np.random.Generator, here: Point) -> Point:
+def draw_matrix(rng: np.random.Generator, point: Point) -> Point:
     r"""Draw a transition matrix without inputs.
 
     The probability to stay has a beta distribution, and the shares of the other states a Dirichlet distribution: steps
     from one phase of a state to its next count for leaving, but not for where to go.  What else depends on the matrix,
     the first nodes and the variances of first rows, is the ratio by which it is accepted.
     """
-    model, data, unfolding = here.data.model, here.data, here.data.model.unfolding
+    model, data, unfolding = point.data.model, point.data, point.data.model.unfolding
     K, a = model.n_states, model.priors.transition.concentration
     own, allowed = np.eye(K, dtype=bool), model.fixed_values.allowed
     if K == 1:
-        return here
+        return point
     pairs = np.zeros((K, K))
     np.add.at(pairs, tuple(unfolding.entry[~unfolding.advance].T), data.steps[~unfolding.advance])
     advances = np.bincount(unfolding.entry[unfolding.advance, 0], data.steps[unfolding.advance], K)
@@ -332,11 +334,11 @@ def draw_matrix(rng: np.random.Generator, here: Point) -> Point:
     P = np.maximum(np.exp(logs), np.where(allowed, SMALLEST, 0.0))
     P = model.fixed_values.fill_transition(P / P.sum(1, keepdims=True))
     start = stationary(P) if model.start is None else model.start
-    new = at_parameters(here, here.parameters._replace(transition=P, start=start))
+    new = at_parameters(point, point.parameters._replace(transition=P, start=start))
     if model.start is not None:
         return new
-    gain = new.log_density - here.log_density - (log_steps(data, P) - log_steps(data, here.parameters.transition))
-    return accepted(rng, here, new, gain)
+    gain = new.log_density - point.log_density - (log_steps(data, P) - log_steps(data, point.parameters.transition))
+    return accepted(rng, point, new, gain)
 
 
 def log_shares(rng: np.random.Generator, weight: Array) -> Array:
