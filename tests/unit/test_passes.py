@@ -264,11 +264,13 @@ def test_logarithms_give_the_same_expectations(family, monkeypatch):
     parameters = parameters_of(rng, model)
     series = rh.Series(series_of(rng, model, parameters, 300), lengths=[100, 1, 199])
     expected = rh.expectations(model, parameters, series, with_statistics=True)
+    assert expected.information is None
     smooth = rh.smooth(model, parameters, series)
     monkeypatch.setattr(block_pass, "CAREFUL", 1.0)
     monkeypatch.setattr(block_pass, "underflow_matters", lambda *args: True)
     monkeypatch.setattr(blocks, "CHUNK", 64)
-    for found, wanted in zip(rh.expectations(model, parameters, series, with_statistics=True), expected, strict=True):
+    slowly = rh.expectations(model, parameters, series, with_statistics=True)
+    for found, wanted in zip(slowly[:-1], expected[:-1], strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(rh.smooth(model, parameters, series), smooth, atol=1e-10)
 
