@@ -48,7 +48,7 @@ def cut(series, whole, size):
 
 def apart(one, other):
     """Largest difference of two sets of sums, relative to their size."""
-    pairs = [(a, b) for a, b in zip(one[1:], other[1:], strict=True) if a.size]
+    pairs = [(a, b) for a, b in zip(one[1:], other[1:], strict=True) if a is not None and a.size]
     return max(np.abs(a - b).max() / (1 + np.abs(b).max()) for a, b in pairs)
 
 

@@ -105,7 +105,7 @@ def constants(model: Model, series: Series) -> Iterator[tuple[int, Array]]:
 
 def with_lags(model: Model, series: Series, first: int, last: int) -> Array:
     """Rows [first, last) with observations missing that do not count since they lack lags."""
-    effects, ar, p, n = model.every_effect, model.autoregression, model.n_lags, last - first
+    effects, p, n = model.every_effect, model.n_lags, last - first
     low, rows = max(first - p, 0), np.arange(first, last)
     y = series.read(low, last)
     begin = series.bounds[np.searchsorted(series.bounds, rows, side="right") - 1]
@@ -113,7 +113,7 @@ def with_lags(model: Model, series: Series, first: int, last: int) -> Array:
     if not effects.fills_gaps:
         seen = np.concatenate([np.zeros((p + 1 - (first - low), y.shape[1])), np.cumsum(~np.isnan(y), axis=0)])
         counts = counts & (seen[p:-1] - seen[:n] == p)
-    elif ar is not None and not ar.conditional:
+    elif not effects.conditional:
         counts = np.full(counts.shape, True)
     predicted = np.isin(np.arange(y.shape[1]), effects.moves.predicted)
     return np.where(counts | ~predicted, y[first - low :], np.nan)

@@ -193,12 +193,12 @@ def climb(
     """
     if steps < 1:
         raise ValueError(f"steps is {steps}; it must be at least 1.")
-    check_learnable(model.family, model.n_states, rows_in(series), model.n_lags)
-    if has_statistics(model, series):
-        return em_steps(model, series, start, steps, tolerance, free_start, threads, on_progress)
     if not has_em(model, series):
         why = "has no M-step (no 'maximise' method)" if model.is_plain else "has several columns whose rows differ"
         raise TypeError(f"{model.name} {why}; use find_mode, which climbs by gradients.")
+    check_learnable(model.family, model.n_states, rows_in(series), model.n_lags)
+    if has_statistics(model, series):
+        return em_steps(model, series, start, steps, tolerance, free_start, threads, on_progress)
     if free_start:
         raise TypeError("free_start needs a model without inputs, lags, phases and known states; give it a start.")
     return scoring_steps(model, series, start, steps, tolerance, threads, on_progress)

@@ -214,6 +214,11 @@ class Effects:
         """Number of earlier states on which the density depends."""
         return self.autoregression.depth if self.autoregression else 0
 
+    @property
+    def conditional(self) -> bool:
+        """Whether the first rows of each sequence, as many as there are lags, are given."""
+        return self.autoregression is not None and self.autoregression.conditional
+
     @functools.cached_property
     def fills_gaps(self) -> bool:
         """Whether a row whose lags are missing has a density, given the last value that was observed."""
@@ -262,7 +267,7 @@ class Effects:
             early = [gone[(begin[gone] >= 0) | (gone >= self.reach)] for gone in early]  # the first are read for others
             if self.fills_gaps:
                 seen = early[0][~np.isnan(y[early[0], 0])]
-                if ar.conditional:
+                if self.conditional:
                     seen = seen[seen - begin[seen] >= self.reach]
                 marks = lags[0].marks[seen]
                 after, first = seen[marks > 0], seen[marks == NOTHING]

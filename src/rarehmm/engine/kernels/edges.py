@@ -1036,7 +1036,7 @@ def log_forward_edges(logp, log_weight, log_start, fresh, chain, before, filtere
                 m = chain.target[e]
                 if top[m] > -np.inf:
                     v = before[chain.source[e]] + log_weight[row, e] + logp[t, chain.kind[e]]
-                    filtered[t, m] += np.exp(v - top[m])
+                    filtered[t, m] += np.exp(min(v - top[m], 0.0))  # rounded differently, v may be above the top
             for m in range(M):
                 filtered[t, m] = top[m] + np.log(filtered[t, m]) if top[m] > -np.inf else -np.inf
         highest = np.max(filtered[t])
