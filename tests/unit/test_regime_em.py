@@ -190,6 +190,7 @@ SAMPLED = [
 ]  # fmt: skip
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(("family", "law"), SAMPLED, ids=[type(family).__name__ for family, _ in SAMPLED])
 def test_families_on_inputs_climb_to_a_mode(family, law):
     rng = np.random.default_rng(7)
