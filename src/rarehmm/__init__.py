@@ -47,6 +47,7 @@ from rarehmm.model.simulation import simulate, simulate_file
 from rarehmm.model.stationary import stationary
 from rarehmm.posterior.posterior import Draws, Posterior, in_order
 from rarehmm.posterior.prediction import Forecast, Stream
+from rarehmm.posterior.regime_streams import RegimeFilter, RegimeStream
 from rarehmm.sampling.chains import run
 from rarehmm.sampling.gibbs import gibbs
 from rarehmm.sampling.hmc import hmc, metropolis_langevin
@@ -129,6 +130,8 @@ __all__ = [
     "RareHMM",
     "ReadError",
     "Regime",
+    "RegimeFilter",
+    "RegimeStream",
     "Regression",
     "Season",
     "Selection",
