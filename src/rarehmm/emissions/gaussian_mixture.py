@@ -43,6 +43,7 @@ class GaussianMixture(Sized):
     """
 
     linear_predictor = ("mean",)
+    returns_to = ()  # the mean of the lowest component is not that of the observations
     m: int
 
     def __new__(cls, m: int = 2) -> "GaussianMixture":

@@ -29,6 +29,7 @@ from rarehmm.engine.contracts.family import (
     hook,
     log_density,
     prepare,
+    returns_to,
     score,
     statistics,
     with_log_scale,
@@ -187,6 +188,7 @@ def abilities(parts: list[Any]) -> tuple[str, ...]:
         "cdfs": all(has(part, "cdf") or has(part, "cdfs") for part in parts),
         "moments": all(has(part, "moments") or "variance" in names(part) for part in parts),
         "linear_predictor": any(hook(part, "linear_predictor") for part in parts),
+        "returns_to": any(hook(part, "linear_predictor") for part in parts),
         "log_scale": any(hook(part, "log_scale") for part in parts),
     }
     return tuple(name for name, there in having.items() if there)
@@ -282,6 +284,11 @@ def linear_predictor(self: Product) -> tuple[str, ...]:
     return tuple(f"{label}_{name}" for label, part in every for name in hook(part, "linear_predictor"))
 
 
+def returns_to_of(self: Product) -> tuple[str, ...]:
+    """Parameters that are levels to which observations return: those of the parts."""
+    return tuple(f"{label}_{name}" for label, part in zip(self.labels, self, strict=True) for name in returns_to(part))
+
+
 def log_scale(self: Product) -> tuple[tuple[str, float], ...]:
     """Parameters that inputs on the log scale multiply, and the powers."""
     every = zip(self.labels, self, strict=True)
@@ -291,7 +298,8 @@ def log_scale(self: Product) -> tuple[tuple[str, float], ...]:
 OPTIONAL: dict[str, Any] = {
     "maximise": maximise, "conditional": conditional, "complete": complete, "estimate": estimate,
     "constant": constants_of, "heavier": heavier, "cdfs": cdfs, "moments": moments,
-    "linear_predictor": property(linear_predictor), "log_scale": property(log_scale),
+    "linear_predictor": property(linear_predictor), "returns_to": property(returns_to_of),
+    "log_scale": property(log_scale),
 }  # fmt: skip
 
 

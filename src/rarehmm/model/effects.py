@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rarehmm.common.arrays import Array, IntArray
-from rarehmm.data.domains import COUNTS, POSITIVE, REALS
+from rarehmm.data.domains import COUNTS, POSITIVE
 from rarehmm.data.inputs import Inputs
 from rarehmm.data.rows import Rows
 from rarehmm.engine.contracts.family import Family, columns, domains, hook
@@ -651,8 +651,7 @@ def check_effects(model: Any) -> None:
         check_autoregression(ar)
         if len(at.predicted) == 0:
             raise ValueError(f"{name} takes no autoregression: none of its parameters has a linear predictor.")
-        real = np.array([domain == REALS for domain in domains(family)])
-        if not isinstance(ar, Intercept) and (~real | (at.level < 0))[at.predicted].any():
+        if not isinstance(ar, Intercept) and (at.level[at.predicted] < 0).any():
             raise ValueError(
                 f"{name} has no single level that observations could return to. Use Intercept({ar.order}) instead of "
                 f"{type(ar).__name__}({ar.order})."

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rarehmm.common.arrays import Array, IntArray
-from rarehmm.engine.contracts.family import Family, columns, hook
+from rarehmm.data.domains import REALS
+from rarehmm.engine.contracts.family import Family, columns, domains, hook, returns_to
 
 
 class Moves(NamedTuple):
@@ -13,7 +14,7 @@ class Moves(NamedTuple):
 
     ``column`` (P,): column of the data whose predictor moves a parameter, -1 if none; ``logs`` (P,): whether it moves
     the logarithm; ``power`` (P,): power of the scale, 0 if it does not move with it; ``predicted`` (C,): columns with a
-    predictor; ``level`` (D,): parameter that is the level of a column, -1 if there is no single real one.
+    predictor; ``level`` (D,): parameter that is the level of a column, -1 if observations do not return to one.
     """
 
     column: IntArray
@@ -32,9 +33,9 @@ def moves(family: Family) -> Moves:
         i = names.index(name)
         column[i] = family.parameters[i].own_column
         logs[i] = family.parameters[i].support == "positive"
-    for d in range(len(level)):
+    for d, domain in enumerate(domains(family)):
         own = np.flatnonzero(column == d)
-        if len(own) == 1 and not logs[own[0]]:
+        if len(own) == 1 and not logs[own[0]] and domain == REALS and names[own[0]] in returns_to(family):
             level[d] = own[0]
     for name, exponent in hook(family, "log_scale"):
         power[names.index(name)] = exponent

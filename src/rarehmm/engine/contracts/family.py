@@ -219,6 +219,12 @@ HOOKS: dict[str, Hook] = {
         "inputs and autoregression are refused",
         default=(),
     ),
+    "returns_to": Hook(
+        'returns_to = ("mean",)',
+        "names of those parameters of linear_predictor that are levels to which observations return: what an "
+        "observation is above its level is noise of mean 0, or symmetric around 0",
+        "all real parameters of linear_predictor, for columns of real numbers",
+    ),
     "log_scale": Hook(
         'log_scale = (("variance", 2.0),)',
         "names of the positive parameters that inputs on the log scale multiply by exp(power * zeta), and the powers. "
@@ -322,6 +328,11 @@ def summed_score(family: Any, count: Any, sums: Any, c: Any, out: Any) -> Any:
 
 
 # ---------------------------------------------------------------- what the rest of the library asks of a family
+def returns_to(family: Any) -> tuple[str, ...]:
+    """Names of the parameters that are levels, if their columns are real numbers."""
+    return tuple(family.returns_to if has(family, "returns_to") else hook(family, "linear_predictor"))
+
+
 def domains(family: Family) -> tuple[Domain, ...]:
     """Domain of each column."""
     one = family.domain
