@@ -150,7 +150,7 @@ def _parameters_at(effects: Effects, phi: Array, eta: Array, zeta: Array) -> Arr
     return out
 
 
-def _slopes(effects: Effects, phi: Array, here: Array, y: Array, eta: Array, zeta: Array) -> Array:
+def _slopes(effects: Effects, phi: Array, values: Array, y: Array, eta: Array, zeta: Array) -> Array:
     """Slopes (P, n) of the log density in the logarithms of positive parameters, and in the others."""
     family, c = effects.family, prepare(effects.family, phi)
     if len(effects.moves.predicted) > 0:
@@ -158,8 +158,8 @@ def _slopes(effects: Effects, phi: Array, here: Array, y: Array, eta: Array, zet
     if effects.moves.power.any():
         y, c = with_log_scale(family, y, c, zeta)
     positive = np.array([p.support == "positive" for p in family.parameters])
-    return np.stack([np.broadcast_to(one, here[0].shape) for one in score(family, y, c)]) * np.where(
-        positive[:, None], here, 1.0
+    return np.stack([np.broadcast_to(one, values[0].shape) for one in score(family, y, c)]) * np.where(
+        positive[:, None], values, 1.0
     )
 
 
