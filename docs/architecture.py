@@ -19,7 +19,7 @@ SOURCE = pathlib.Path(__file__).resolve().parent.parent / "src" / "rarehmm"
 # package -> its modules in order; () for a single file, and for an extension point, whose files do not import each
 # other (what they share is in files that begin with an underscore)
 PACKAGES: dict[str, tuple[str, ...]] = {
-    "common": ("arrays", "checks", "progress", "writing"),
+    "common": ("arrays", "blas", "checks", "progress", "writing"),
     "data": (
         "sources", "tables", "workers", "rows", "clocks", "domains", "summaries", "series", "pieces", "seasons",
         "trends", "inputs", "new_rows", "transforms", "files",
@@ -42,7 +42,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "samplers": (),
     "sampling": (
         "chains", "starts", "regime_gibbs", "gibbs", "langevin", "hmc", "proposals", "importance", "variational",
-        "arviz_adapter", "diagnostics", "methods", "paper_sampler", "rule",
+        "arviz_adapter", "diagnostics", "methods", "stand_in", "paper_sampler", "rule",
     ),
     "conformance": ("requirements", "emission", "design", "sampler", "transition"),
     "posterior": (

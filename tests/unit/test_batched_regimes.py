@@ -125,9 +125,8 @@ def blocks_of(series, size, before, all_of_them):
         np.concatenate([np.arange(*ends) for ends in zip(low, high, strict=True)])
     )
     weights = np.ones(len(first)) if all_of_them else rng.uniform(1, 3, len(first))
-    sample = BlockSample(rows.y, high - low, first - low, high - last, low == begin, weights)
-    sample.rows = sample.rows.with_inputs_of(series, rows)
-    return sample
+    every = rh.Series(rows.y, high - low).with_inputs_of(series, rows)
+    return BlockSample(every, first - low, high - last, low == begin, weights)
 
 
 @pytest.mark.jit

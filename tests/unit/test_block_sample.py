@@ -201,12 +201,12 @@ def test_the_stated_error_of_the_curvature_is_what_other_draws_show():
     z = rng.standard_normal(model.size)
     for _ in range(30):
         drawn = sample_blocks(rng, model, mode.theta, series, whole, 16_000)
-        stated.append(check_block_sample(rng, mode, drawn)[0].value)
+        stated.append(check_block_sample(rng, mode, drawn, series)[0].value)
         there, here = (block_gradients(model, mode.theta + f * (mode.factor @ z), drawn).sum(0) for f in (1, 0))
         seen.append(mode.factor.T @ (there - here) / np.linalg.norm(z))
     assert 0.5 < np.std(seen, axis=0).max() / np.mean(stated) < 1.5
     few = sample_blocks(rng, model, mode.theta, series, whole, 3000)
-    assert not check_block_sample(rng, mode, few)[0].passed
+    assert not check_block_sample(rng, mode, few, series)[0].passed
 
 
 @pytest.mark.jit
@@ -275,10 +275,10 @@ def test_halos_reach_across_long_gaps():
     assert drawn.seams < 1e-3
     exact = with_ordered_states(find_mode(model, series, truth))
     assert np.abs(np.linalg.solve(exact.factor, exact.theta - mode.theta)).max() < 0.05
-    assert [c.passed for c in check_block_sample(np.random.default_rng(2), mode, drawn)[1:]] == [True, True]
+    assert [c.passed for c in check_block_sample(np.random.default_rng(2), mode, drawn, series)[1:]] == [True, True]
     drawn.seams = 0.1
     away = mode._replace(theta=mode.theta + 0.5 * np.linalg.norm(mode.factor, axis=1))
-    assert [c.passed for c in check_block_sample(np.random.default_rng(2), away, drawn)[1:]] == [False, False]
+    assert [c.passed for c in check_block_sample(np.random.default_rng(2), away, drawn, series)[1:]] == [False, False]
 
 
 @pytest.mark.jit
@@ -370,4 +370,6 @@ def test_halos_grow_until_messages_are_right(little, monkeypatch):
 def test_blocks_of_different_lengths_are_refused():
     n = np.array([4, 6])
     with pytest.raises(ValueError, match="blocks must have the same length, except the last ones"):
-        BlockSample(np.arange(10.0), n, np.array([0, 1]), np.array([1, 1]), np.array([True, False]), np.ones(2))
+        BlockSample(
+            rh.Series(np.arange(10.0), n), np.array([0, 1]), np.array([1, 1]), np.array([True, False]), np.ones(2)
+        )

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rarehmm.common.arrays import Array, IntArray
+from rarehmm.common.arrays import IntArray
 from rarehmm.data.rows import Rows, concatenate
 from rarehmm.data.series import Series, in_memory
 from rarehmm.data.workers import Item
@@ -41,11 +41,6 @@ def sample(series: Series, places: IntArray, size: int) -> Series:
     low, high = low[order], np.maximum.accumulate(high[order])
     is_first = np.append(True, low[1:] > high[:-1])  # overlapping stretches are merged
     return stretches(series, low[is_first], high[np.append(is_first[1:], True)])
-
-
-def rows_at(series: Series, low: IntArray, high: IntArray) -> Array:
-    """Return the rows [low[i], high[i]) of a series, concatenated."""
-    return np.concatenate(series.over(np.copy, _items(low, high)))
 
 
 def _items(low: IntArray, high: IntArray) -> list[Item]:

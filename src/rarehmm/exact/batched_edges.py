@@ -69,7 +69,7 @@ class BatchedEdges:
         self.is_exact = objective_of(series).is_exact
         bounds = self.rows.bounds
         self.core = series.cores if not isinstance(series, type(self.rows)) else (bounds[:-1], bounds[1:])
-        self.weights, self.resumes = np.asarray(series.weights), np.asarray(series.origins) == BEFORE
+        self.weights, self.resumes = np.asarray(series.weights), np.asarray(series.origins) <= BEFORE
         self.order = np.argsort(self.unfolding.chain.target, kind="stable")  # of edges
         self.chain = lane_chain(self.unfolding, self.order)
         effects, D = self.effects, columns(model.family)

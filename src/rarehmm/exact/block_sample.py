@@ -18,7 +18,7 @@ from rarehmm.data.workers import Item
 from rarehmm.exact.blocks import Blocks, even_size, split
 
 HALOS = (32, 128, 512)  # lengths to try, in this order
-BEFORE = -(1 << 40)  # nominal start of the sequence of a block that does not begin one
+BEFORE = -(1 << 40)  # nominal start of the sequence of a block that does not begin one, less the number of the block
 
 
 class Objective(Protocol):
@@ -82,6 +82,9 @@ class Anchor(NamedTuple):
     ``tilt`` (d,): excess of the gradient over the derivative of the sample's log likelihood, which is not the sample's
     gradient, since the latter also counts what follows a block; ``total`` (C,): statistics of the whole series, as in
     ``windows.gradients.Frozen``; ``counts`` (K,): expected number of observations in each state.
+
+    With ``bend`` and ``curve`` (d, d), curvature is exact as well: what is missing from the second derivative of the
+    sample's log likelihood, and from the derivative of the sample's gradient.
     """
 
     theta: Array
@@ -90,6 +93,8 @@ class Anchor(NamedTuple):
     tilt: Array
     total: Array
     counts: Array
+    bend: Array | None = None
+    curve: Array | None = None
 
 
 class BlockSample:
@@ -97,11 +102,12 @@ class BlockSample:
 
     Parameters
     ----------
-    y, lengths
-        Rows of all blocks with their halos, and the number of rows of each.  Blocks have the same length, except the
-        last ones of sequences.
+    rows
+        Rows of all blocks with their halos: a sequence for each.  Blocks have the same length, except the last ones of
+        sequences.
     before, after
-        Halo rows (S,) before and after each block: ``halo``, or fewer where its sequence begins or ends.
+        Rows (S,) before and after each block: its halo and, before that, ``reach`` rows of which only lags are taken;
+        fewer where its sequence begins or ends.
     begins
         Mask (S,) of the blocks that, with their halos, begin a sequence.
     weights
@@ -109,14 +115,14 @@ class BlockSample:
     """
 
     def __init__(
-        self, y: Array, lengths: IntArray, before: IntArray, after: IntArray, begins: BoolArray, weights: Array
+        self, rows: Series, before: IntArray, after: IntArray, begins: BoolArray, weights: Array, reach: int = 0
     ) -> None:
-        self.rows = Series(y, lengths)
-        self.halo = int(max(before.max(), after.max()))
+        self.rows = rows
+        self.halo = int(max(before.max() - reach, after.max()))
         self.cores = self.bounds[:-1] + before, self.bounds[1:] - after
-        self.origins: IntArray = np.where(begins, self.bounds[:-1], BEFORE)
+        self.origins: IntArray = np.where(begins, self.bounds[:-1], BEFORE - np.arange(len(before)))
         self.weights = weights
-        sizes = lengths - before - after
+        sizes = np.diff(self.bounds) - before - after
         if (sizes[after > 0] != sizes.max()).any():
             raise ValueError("blocks must have the same length, except the last ones of sequences.")
         self.anchor: Anchor | None = None
@@ -140,7 +146,11 @@ class BlockSample:
     def correction(self, theta: Array) -> tuple[float, Array | float]:
         if self.anchor is None:
             return 0.0, 0.0
-        return self.anchor.value + float(self.anchor.tilt @ (theta - self.anchor.theta)), self.anchor.slope
+        to = theta - self.anchor.theta
+        value, slope = self.anchor.value + float(self.anchor.tilt @ to), self.anchor.slope
+        if self.anchor.bend is None or self.anchor.curve is None:
+            return value, slope
+        return value + float(to @ self.anchor.bend @ to) / 2, slope + self.anchor.curve @ to
 
     def total(self, theta: Array, statistics: Array) -> Array:
         if self.anchor is None:

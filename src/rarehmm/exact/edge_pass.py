@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rarehmm.common.arrays import Array, BoolArray, IntArray
+from rarehmm.common.blas import one_blas_thread
 from rarehmm.common.checks import check_threads
 from rarehmm.data.rows import Rows, concatenate
 from rarehmm.data.series import Series
@@ -39,7 +40,7 @@ from rarehmm.engine.kernels.full_pass import Layout, Seams
 from rarehmm.engine.kernels.sequential import trace
 from rarehmm.engine.lanes import LANES
 from rarehmm.exact import blocks
-from rarehmm.exact.block_pass import CAREFUL, EVERY, TOLERANCE, Expectations
+from rarehmm.exact.block_pass import CAREFUL, EVERY, TOLERANCE, Expectations, LogSpaceNeededError
 from rarehmm.exact.block_sample import Observations, objective_of, rows_in
 from rarehmm.exact.densities import add_constants, constant_total, ranges_between, row_ranges, sequence_starts
 from rarehmm.model.autoregression import AroundLevel
@@ -90,10 +91,10 @@ def _differ(u: Array, v: Array) -> BoolArray:
 
 
 def negative(one: Any) -> Any:
-    """Minus the results of a run over blocks, but for the probability that may be lost."""
-    value, doubt, sums, gradient, about = one
+    """Minus the results of a run over blocks, but for the probability that may be lost and what each block has."""
+    value, doubt, sums, gradient, about, kinds = one
     minus = None if gradient is None else EffectGradient(*(-part for part in gradient))
-    return -value, doubt, -sums, minus, None if about is None else Information(*(-part for part in about))
+    return -value, doubt, -sums, minus, None if about is None else Information(*(-part for part in about)), kinds
 
 
 class _Workspace(threading.local):
@@ -116,7 +117,10 @@ def workspace(n: int, point: EdgePoint, C: int, model: Model) -> EdgeGroup:
 
 
 class EdgePass:
-    """One pass over a series at one set of parameters; see ``block_pass.Pass`` for its arguments."""
+    """One pass over a series at one set of parameters; see ``block_pass.Pass`` for its arguments.
+
+    With ``each``, ``of_blocks`` (n, U) are the expected numbers of rows with each kind of density in the n blocks.
+    """
 
     def __init__(
         self,
@@ -129,6 +133,7 @@ class EdgePass:
         probabilities: Array | None = None,
         predictive: Array | None = None,
         with_information: bool = False,
+        each: bool = False,
     ) -> None:
         model.check(rows_in(series))
         check_threads(threads)
@@ -137,6 +142,7 @@ class EdgePass:
         self.objective, self.origins = objective_of(series), np.asarray(series.origins)
         self.point = edge_point(model, parameters)
         self.threads, self.sequential, self.back = threads, sequential, back
+        self.informed, self.each = with_information, each
         K = model.n_states
         self.probabilities = np.empty((0, K)) if probabilities is None else probabilities
         self.predictive = np.empty(0) if predictive is None else predictive
@@ -144,7 +150,7 @@ class EdgePass:
         allowed = model.fixed_values.allowed
         careful = len(chain.first_kind) > K or not allowed.all() or self.may_be_tiny()
         steps_matter = (len(self.probabilities) > 0 and not back) or len(self.predictive) > 0
-        self.task = EdgeTask(0, 1 if steps_matter or careful else EVERY, back, with_information, careful)
+        self.task = EdgeTask(0, 1 if steps_matter or careful else EVERY, back, with_information or each, careful)
         width = 2 * len(chain.state) + len(chain.first_kind) + effects.width + 3
         self.largest = WORKSPACE_BYTES // (width * 8 * LANES)  # observations per block, unless halos are longer
         transition = parameters.transition
@@ -159,6 +165,10 @@ class EdgePass:
 
     def run(self) -> Expectations:
         """Process all blocks until the seams agree; fall back to log space where nothing else is safe."""
+        with one_blas_thread():
+            return self._run()
+
+    def _run(self) -> Expectations:
         if self.tiny:
             return self.in_log_space()
         found = None if self.sequential else self.with_halo()
@@ -166,7 +176,10 @@ class EdgePass:
             found = self.corrected(found)
         if found is None:
             found = self.repaired()
-        values, doubts, sums, gradients, about = zip(*found, strict=True)
+        values, doubts, sums, gradients, about, kinds = zip(*found, strict=True)
+        if self.each:
+            order = np.concatenate([np.arange(len(self.blocks.first))[chunk.blocks] for chunk in self.parts])
+            self.of_blocks = np.concatenate(kinds[: len(self.parts)])[np.argsort(order)]
         log_likelihood = float(np.sum(values))
         if not np.isfinite(log_likelihood) or max(doubts) > NEGLIGIBLE:
             return self.in_log_space()
@@ -181,7 +194,7 @@ class EdgePass:
         chain = unfolding.chain
         scores, levels, memories, edges, nodes, logits, more_slopes = split_edge_sums(sums, self.point, chain)
         slopes, first, pairs = np.zeros(effects.size), np.zeros(K), np.zeros((K, K))
-        all_about = total_information(about) if self.task.kinds else None
+        all_about = total_information(about) if self.informed else None
         if all_about is not None:
             steps = np.bincount(unfolding.entry[unfolding.advance, 0], edges[unfolding.advance], K).astype(float)
             all_about = all_about._replace(advances=steps)
@@ -272,7 +285,8 @@ class EdgePass:
 
     def run_blocks(self, which: IntArray) -> list[Any]:
         """Run some blocks from their messages, and keep those at their ends."""
-        work = EdgeSweep(self.model, self.parameters, self.point, self.task, int(self.blocks.length[which].max()))
+        longest = int(self.blocks.length[which].max())
+        work = EdgeSweep(self.model, self.parameters, self.point, self.task, longest, self.informed, self.each)
         found = []
         for some in np.array_split(which, -(-len(which) // LANES)):
             first, length = self.blocks.first[some], self.blocks.length[some]
@@ -343,7 +357,7 @@ class EdgePass:
     def run_chunks(self, parts: list[blocks.Chunk], fill: bool = True) -> list[Any]:
         """Run the kernel over chunks, and store the messages at their seams."""
         longest = max((int(self.blocks.length.max()) + 2 * self.task.halo), 1)
-        work = EdgeSweep(self.model, self.parameters, self.point, self.task, longest)
+        work = EdgeSweep(self.model, self.parameters, self.point, self.task, longest, self.informed, self.each)
         items = []
         for chunk in parts:
             rows = slice(chunk.first, chunk.last) if fill else slice(0, 0)
@@ -386,7 +400,7 @@ class EdgePass:
         """Compute everything in log space, step by step: much slower, but correct for any transition matrix."""
         model, chain = self.model, self.model.unfolding.chain
         if not self.objective.is_exact:
-            raise ValueError(
+            raise LogSpaceNeededError(
                 "a sample of blocks cannot be processed in log space, which these impossible transitions need. Raise "
                 "memory_limit, or use small probabilities, such as 1e-10, instead of zeros."
             )
@@ -438,7 +452,7 @@ class EdgePass:
             add_rows(model.family, self.point, model.unfolding.chain, at, y, x, kinds, group, sums, out[ext:])
         sums.edges[:, 0] += edges
         sums.first[:, 0] += first
-        about = information_of(model, self.parameters, terms, kinds, out, ext) if self.task.kinds else None
+        about = information_of(model, self.parameters, terms, kinds, out, ext) if self.informed else None
         starts = np.zeros(terms.steps.starts.shape)
         return mine, model.every_effect.gradient(self.parameters, terms, out, starts, model.unfolding), about
 
@@ -499,12 +513,14 @@ class EdgeSweep:
     point: EdgePoint
     task: EdgeTask
     longest: int
+    informed: bool
+    each: bool
 
     def __call__(
         self, rows: Rows, begin: IntArray, ext: int, layout: Layout, messages: Array, probabilities: Array,
         predictive: Array,
-    ) -> tuple[float, float, Array, Any, Any, Array]:  # fmt: skip
-        """Log likelihood, probability that may be lost, sums, derivatives, information, messages at ends of blocks."""
+    ) -> tuple[float, float, Array, Any, Any, Any, Array]:  # fmt: skip
+        """Log likelihood, probability that may be lost, sums, derivatives, information, kinds, messages at ends."""
         model, effects = self.model, self.model.every_effect
         chain = model.unfolding.chain
         terms = effects.rows(self.parameters, rows, begin, model.unfolding, self.task.kinds)
@@ -522,12 +538,14 @@ class EdgeSweep:
                 kinds, probabilities, predictive,
             )  # fmt: skip
         if not self.task.back:
-            return value, doubt, flat.sum(-1), None, None, messages
-        about = information_of(model, self.parameters, terms, kinds, out, ext) if self.task.kinds else None
+            return value, doubt, flat.sum(-1), None, None, None, messages
+        about = information_of(model, self.parameters, terms, kinds, out, ext) if self.informed else None
         firsts = np.zeros(terms.steps.starts.shape)
         firsts[row] = starts[fresh]
         gradients = effects.gradient(self.parameters, terms, out, firsts, model.unfolding)
-        return value, doubt, flat.sum(-1), gradients, about, messages
+        total = np.vstack([np.zeros(kinds.shape[1]), np.cumsum(kinds, axis=0)]) if self.each else None
+        each = None if total is None else total[layout.first + layout.length] - total[layout.first]
+        return value, doubt, flat.sum(-1), gradients, about, each, messages
 
 
 def information_of(

@@ -14,12 +14,15 @@ import numpy as np
 import scipy
 
 from rarehmm.common.arrays import Array, IntArray
+from rarehmm.data.pieces import pieces
+from rarehmm.data.series import Series
 from rarehmm.engine.contracts.family import has
 from rarehmm.exact.block_pass import Expectations
 from rarehmm.exact.block_sample import Observations, objective_of, rows_in
 from rarehmm.exact.passes import expectations, log_posterior
 from rarehmm.exact.scoring import REACH, has_scoring, is_linear, scoring_step, step_metric
 from rarehmm.model.coordinates import SMALLEST, AdditiveLogRatio
+from rarehmm.model.information import Information
 from rarehmm.model.learnable import check_learnable
 from rarehmm.model.model import Model
 from rarehmm.model.named_priors import scaled_summaries
@@ -31,6 +34,7 @@ from rarehmm.transitions.homogeneous import Homogeneous
 
 HALVINGS = 30  # of an EM step that lowers the log posterior, before there is none
 INFORMED = 0, 3, 10, 30, 100, 300  # steps of a climb before which the complete-data information is computed
+INFORMATIVE = 50_000  # rows from which the information about a longer series is estimated
 REMEMBERED = 30  # changes of the gradient that quasi-Newton steps use
 
 
@@ -323,8 +327,15 @@ def full_slope(model: Model, theta: Array, found: Expectations) -> Array:
 
 
 def with_information(model: Model, theta: Array, series: Observations, threads: int | None) -> Expectations:
-    """Expectations and complete-data information at theta (d,)."""
-    return expectations(model, model.unpack(theta), series, with_information=True, threads=threads)
+    """Expectations and complete-data information at theta (d,), which is that of a part of a long series."""
+    parameters = model.unpack(theta)
+    if not isinstance(series, Series) or len(series) <= 2 * INFORMATIVE:
+        return expectations(model, parameters, series, with_information=True, threads=threads)
+    found = expectations(model, parameters, series, threads=threads)
+    part = series.remember("informative", lambda: pieces(series, INFORMATIVE, 50))
+    times, about = len(series) / len(part), with_information(model, theta, part, threads).information
+    assert about is not None
+    return found._replace(information=Information(*(times * one for one in about)))
 
 
 def improved(

@@ -7,10 +7,11 @@ import numpy as np
 from scipy.special import chdtri, ndtri
 
 from rarehmm.common.arrays import Array
+from rarehmm.data.series import Series
 from rarehmm.engine.contracts.sampler import ExcessVariance
 from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.exact.block_sample import BlockSample, Observations, objective_of
-from rarehmm.exact.passes import log_posterior
+from rarehmm.exact.passes import log_posterior, needs_edges
 from rarehmm.sampling.arviz_adapter import effective_size, r_hat, tail_index
 from rarehmm.sampling.importance import FRESH, Weighted
 from rarehmm.search.long_series import block_gradients
@@ -27,7 +28,10 @@ PARETO_K, NEARLY_EQUAL = 0.7, 0.9  # tail index of weights; it has no meaning wh
 LARGEST_WEIGHT = 0.03
 FEWEST_WEIGHTED, NEARLY_ENOUGH = 200.0, 0.9  # effective draws by weight: in all, and as a share of those requested
 SAMPLING_ERROR, SEAM, SLOPE = 0.1, 0.01, 0.1  # of a sample of blocks: curvature, messages where halos end, gradient
+LONG_SAMPLE = 0.5  # the same for a large sample, whose curvature is its own
+STANDING_IN = 0.1  # standard deviation of what a sample of blocks leaves out of the log posterior
 GRADIENTS, FEWEST, MOST = 1e8, 60, 400  # observations read for exact gradients at the draws; number of such draws
+DIFFERING = 8  # times as long as others: passes where rows differ
 STEIN = 0.001  # smallest p-value that passes
 SPREAD = 0.25  # relative error of a mean square that matters
 
@@ -158,7 +162,12 @@ def check_states(mode: Mode, series: Observations, threads: int | None = None) -
 
 # ---------------------------------------------------------------- a sample of blocks of a long series
 def check_block_sample(
-    rng: np.random.Generator, mode: Mode, sample: BlockSample, threads: int | None = None, points: int = 4
+    rng: np.random.Generator,
+    mode: Mode,
+    sample: BlockSample,
+    whole: Series,
+    threads: int | None = None,
+    points: int = 4,
 ) -> list[Check]:
     """How far off may a posterior be because a sample of blocks stands for the series?
 
@@ -167,6 +176,8 @@ def check_block_sample(
     of the exact gradient where the passes led to.
     """
     model, errors = mode.model, []
+    if needs_edges(model, sample):
+        return check_long_sample(rng, mode, sample, whole, threads)
     here = block_gradients(model, mode.theta, sample, threads) @ mode.factor
     for _ in range(points):
         z = rng.standard_normal(len(mode.theta))
@@ -174,8 +185,7 @@ def check_block_sample(
         variance = ((1 - 1 / sample.weights)[:, None] * change**2).sum(0)
         errors.append(np.sqrt(variance.max()) / np.linalg.norm(z))
     message = f"standard error of the curvature, estimated from {sample.n_sequences} blocks of the series"
-    error, seam = float(np.mean(errors)), sample.seams
-    slope = float(np.abs(mode.factor.T @ log_posterior(model, mode.theta, sample, threads=threads)[1]).max())
+    error = float(np.mean(errors))
     return [
         Check(
             "block sampling",
@@ -183,6 +193,31 @@ def check_block_sample(
             error < SAMPLING_ERROR,
             message + ("" if error < SAMPLING_ERROR else ": too few; allow more memory"),
         ),
+        *check_anchor(mode, sample, threads),
+    ]
+
+
+def check_long_sample(
+    rng: np.random.Generator, mode: Mode, sample: BlockSample, whole: Series, threads: int | None, points: int = 8
+) -> list[Check]:
+    """Compare exact log posteriors at a few points with those of the sample, where rows differ."""
+    theta = mode.theta + rng.standard_normal((points, len(mode.theta))) @ mode.factor.T
+    values = [BatchedLogPosterior(mode.model, data, threads).values(theta) for data in (whole, sample)]
+    error = float(np.std(values[1] - values[0]))
+    return [check_stand_in(error, sample.n_sequences, LONG_SAMPLE), *check_anchor(mode, sample, threads)]
+
+
+def check_stand_in(error: float, blocks: int, limit: float = STANDING_IN) -> Check:
+    """Is the log posterior of a sample of blocks close to that of the series?"""
+    message = f"standard deviation of the error of the log posterior from {blocks} blocks of the series"
+    return Check("block sampling", error, error < limit, message + ("" if error < limit else ": allow more memory"))
+
+
+def check_anchor(mode: Mode, sample: BlockSample, threads: int | None) -> list[Check]:
+    """Are the messages of a sample of blocks right at its seams, and is its gradient zero at the mode?"""
+    model, seam = mode.model, sample.seams
+    slope = float(np.abs(mode.factor.T @ log_posterior(model, mode.theta, sample, threads=threads)[1]).max())
+    return [
         Check(
             "block seams",
             seam,
@@ -214,7 +249,8 @@ def check_gradients(
     The draws are so far apart that they are nearly independent: at most half of the effective ones, ``FEWEST`` for a
     long series, up to ``MOST`` for a short one.
     """
-    count = int(min(np.clip(GRADIENTS / len(series), FEWEST, MOST), max(effective / 2, 10)))
+    read = GRADIENTS / (DIFFERING if needs_edges(mode.model, series) else 1) / len(series)
+    count = int(min(np.clip(read, FEWEST, MOST), max(effective / 2, 10)))
     flat = draws.reshape(-1, draws.shape[-1])
     few = flat[np.linspace(0, len(flat) - 1, count).astype(int)]
     g = BatchedLogPosterior(mode.model, series, threads).values_and_slopes(few)[1]

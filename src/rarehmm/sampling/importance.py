@@ -226,11 +226,12 @@ def laplace_importance(
     roots: Roots,
     totals: tuple[int, ...] = LAPLACE_POINTS,
     *,
-    limit: float = NEARLY_GAUSSIAN,
+    limit: float | None = NEARLY_GAUSSIAN,
 ) -> Weighted:
     """Draw points from the Gaussian at the mode in cube-root coordinates, and weight them to the posterior.
 
-    Their number grows along ``totals`` until it is clear on which side of ``limit`` their effective share lies.
+    Their number grows along ``totals`` until it is clear on which side of ``limit`` their effective share lies, if
+    there is a limit.
     """
     z, log_weights = np.empty((0, len(roots.centre))), np.empty(0)
     constant = np.log(np.diag(roots.factor)).sum() + len(roots.centre) / 2 * np.log(2 * np.pi)
@@ -239,7 +240,7 @@ def laplace_importance(
         logs = roots.log_density(roots.centre + new @ roots.factor.T) + (new**2).sum(1) / 2 + constant
         z, log_weights = np.vstack([z, new]), np.append(log_weights, logs)
         share = effective(log_weights[np.isfinite(log_weights)]) / len(z)
-        if is_clear(log_weights, share, limit):
+        if limit is not None and is_clear(log_weights, share, limit):
             break
     inside = np.isfinite(log_weights)
     return Weighted(roots.theta(roots.centre + z[inside] @ roots.factor.T), log_weights[inside], len(z), share * len(z))

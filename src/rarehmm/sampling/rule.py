@@ -72,6 +72,7 @@ from rarehmm.sampling.methods import (
     shortest_buffer,
 )
 from rarehmm.sampling.paper_sampler import PaperSampler, by_paper
+from rarehmm.sampling.stand_in import laplace_points, stand_in
 from rarehmm.search.long_series import find_long_mode, is_long
 from rarehmm.search.mode import Mode, find_mode, relabel_states, with_ordered_states
 from rarehmm.windows.gradients import can_use_windows
@@ -107,6 +108,7 @@ FEW = (
     50.0  # observations of a state; with fewer its posterior has long tails, which curvature at the mode does not show
 )
 SMALLEST_SHARE = 1e-3  # of the evidence, by the Laplace approximation: modes with less are left out
+ENOUGH = 0.1  # least share of effective points of the Laplace approximation where rows differ: more of them are drawn
 COVERED = 0.99  # least share of the evidence of all modes found that those sampled must have
 NOTED_SHARE = 0.01  # of posterior mass outside the largest mode; more of it is noted
 
@@ -224,7 +226,7 @@ def infer(
     if model.size > 0 and is_long(model, series):
         model.check(series)
         mode, data = find_long_mode(rng, model, series, start, threads=threads, on_progress=on_progress)
-        on_blocks = check_block_sample(rng, mode, data, threads)
+        on_blocks = check_block_sample(rng, mode, data, series, threads)
     else:
         data = whole = in_memory(series)
         mode = with_ordered_states(find_mode(model, whole, start, threads=threads, on_progress=on_progress))
@@ -316,6 +318,8 @@ def warned(found: Inference) -> Inference:
 def by_rule(job: Job, forced: bool = False) -> Inference:
     """Chains on windows where the posterior is nearly Gaussian, or if ``forced``; else weighted draws."""
     mode, series = job.mode, job.series
+    if not can_use_windows(mode.model, series) and not forced:
+        return by_points(job)
     modes, neglected = modes_that_matter(job)
     job.on_progress("which method?", 0, 0)
     share = laplace_importance(job.rng, Roots(mode, series, job.threads)).share
@@ -347,8 +351,39 @@ def by_rule(job: Job, forced: bool = False) -> Inference:
     return found._replace(checks=[near, *found.checks])
 
 
+def by_points(job: Job) -> Inference:
+    """Weighted points of the Laplace approximation where rows differ; where its checks fail, other weighted draws.
+
+    A small sample of blocks stands for the series, so that the cost of a point does not grow with its length.
+    """
+    mode = job.mode
+    modes, neglected = modes_that_matter(job)
+    job.on_progress("which method?", 0, 0)
+    standing, on_blocks = stand_in(job)
+    roots, why = Roots(mode, standing, job.threads), []
+    first = laplace_importance(job.rng, roots, limit=ENOUGH)
+    why.append(f"{first.share:.0%} of the points of the Laplace approximation are effective")
+    near = Check("nearly Gaussian", first.share, True, "effective fraction of points of the Laplace approximation")
+    enough = first.share >= ENOUGH
+    if suits_gaussian(job, modes, why) and enough:
+        weighted = laplace_points(job, roots, first)
+        checks = check_weights(weighted, job.wanted)
+        if all(c.passed for c in checks):
+            why[0] += ": weighted points"
+            shares = np.array([1 - neglected]) if job.series is job.whole else None
+            return of_weights(job, weighted, why, [near, *on_blocks, *checks], shares)
+        why.append("their weights fail their checks")
+    found = by_weights(job, modes, neglected, why, explored=not (len(modes) == 1 and enough))
+    return found._replace(checks=[near, *found.checks])
+
+
 def is_nearly_gaussian(job: Job, modes: list[Mode], share: float, why: list[str]) -> bool:
     """Whether the curvature at the mode shows where the posterior is; reasons against it are added to ``why``."""
+    return suits_gaussian(job, modes, why) and share >= NEARLY_GAUSSIAN
+
+
+def suits_gaussian(job: Job, modes: list[Mode], why: list[str]) -> bool:
+    """Whether there is a single mode with enough observations of every state; reasons against it are added."""
     parameters = job.mode.model.unpack(job.mode.theta)
     counts = objective_of(job.series).counts
     if counts is None:
@@ -357,7 +392,7 @@ def is_nearly_gaussian(job: Job, modes: list[Mode], share: float, why: list[str]
         why.append(f"the posterior has {len(modes)} modes that matter")
     if counts.min() < FEW:
         why.append(f"a state has only {counts.min():.3g} observations, and its posterior may have long tails")
-    return share >= NEARLY_GAUSSIAN and len(modes) == 1 and counts.min() >= FEW and job.mode.positive_definite
+    return len(modes) == 1 and bool(counts.min() >= FEW) and job.mode.positive_definite
 
 
 def modes_that_matter(job: Job) -> tuple[list[Mode], float]:

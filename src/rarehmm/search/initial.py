@@ -23,13 +23,13 @@ import numpy as np
 import scipy
 
 from rarehmm.common.arrays import Array, IntArray
-from rarehmm.data.pieces import AROUND, pieces, sample
+from rarehmm.data.pieces import AROUND, pieces, sample, stretches
 from rarehmm.data.series import Series, in_memory
 from rarehmm.engine.contracts.family import domains, observed_rows
 from rarehmm.exact.block_sample import Observations
 from rarehmm.exact.blocks import Chunk, even_chunks, map_chunks
 from rarehmm.exact.em import Climb, em_steps, gradient_steps, has_em, has_statistics, scoring_steps
-from rarehmm.exact.passes import decode, expectations, log_likelihood, predictive_log_density
+from rarehmm.exact.passes import decode, expectations, log_likelihood, needs_edges, predictive_log_density
 from rarehmm.model.coordinates import AdditiveLogRatio
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
@@ -38,6 +38,7 @@ from rarehmm.transitions.homogeneous import Homogeneous
 
 SHARES = (3e-2, 3e-3, 3e-4, 5e-5)  # shares of most surprising observations that may seed a rare state
 SAMPLE = 100_000  # observations in the smaller sample
+DIFFERING = 40_000  # the same where rows differ, whose passes take several times as long
 SOME = 10_000  # observations from which the centres of clusters are found where only rough ones are needed
 LONG = 1_000_000  # longer series are represented by a sample of this size
 PLACES = 1000  # surprising observations whose neighbourhoods are part of a sample
@@ -123,15 +124,16 @@ class Search:
         self.template, self.threads, self.length = model, threads, len(series)
         self.spent = 0.0
         self.model = self.with_states(model.n_states)
-        if len(series) <= 2 * SAMPLE:
+        size, long = (DIFFERING, 5 * DIFFERING) if needs_edges(model, series) else (SAMPLE, LONG)
+        if len(series) <= 2 * size:
             self.work = self.small = in_memory(series)
         else:
-            few = pieces(series, SAMPLE)
+            few = pieces(series, size)
             rough = self.with_states(max(1, model.n_states - 1))
             fit = self.climb(rough, from_labels(rough, few, first_labels(rough, few)), 10, few)
             places = informative_rows(rough, fit.parameters, series, threads)
-            self.work = sample(series, places, LONG)
-            self.small = sample(series, places, SAMPLE)
+            self.work = sample(series, places, long)
+            self.small = sample(series, places, size)
 
     def with_states(self, K: int) -> Model:
         """The model with K states and one transition matrix, with nothing fixed."""
@@ -333,8 +335,12 @@ def informative_rows(model: Model, fit: Parameters, series: Series, threads: int
     def give(part: Chunk) -> tuple[IntArray]:
         return (series.lengths_within(part.first, part.last),)
 
-    parts = even_chunks(series, LONG)
-    found = map_chunks(series, parts, ExtremesTask(model, fit, location_and_scale(series)), threads, give)
+    parts, scale = even_chunks(series, LONG), location_and_scale(series)
+    if needs_edges(model, series):
+        loaded = (stretches(series, np.array([part.first]), np.array([part.last])) for part in parts)
+        found = [extremes(model, fit, one, scale, threads) for one in loaded]
+    else:
+        found = map_chunks(series, parts, ExtremesTask(model, fit, scale), threads, give)
     surprising, *quiet = [
         largest(
             np.concatenate([part.first + one.rows for part, one in zip(parts, each, strict=True)]),
@@ -366,12 +372,17 @@ class ExtremesTask:
     def __call__(self, y: Array, lengths: IntArray) -> list[Extremes]:
         if not observed_rows(self.model.family, y).any():
             return [Extremes(np.empty(0, dtype=np.int64), np.empty(0))] * (1 + len(SPANS))
-        values = surprisal(self.model, self.fit, Series(y, lengths), 1)
-        found = [largest(np.arange(len(y)), values, PLACES)]
-        for span in SPANS:
-            variance = local_variance(y, self.scale, span)
-            found.append(largest(span * np.arange(len(variance)), -variance, QUIET // span))
-        return found
+        return extremes(self.model, self.fit, Series(y, lengths), self.scale, 1)
+
+
+def extremes(model: Model, fit: Parameters, part: Series, scale: Array, threads: int | None) -> list[Extremes]:
+    """The most surprising rows of a part of a series in memory, and its quietest stretches of each span."""
+    y = part.read(0, len(part))
+    found = [largest(np.arange(len(y)), surprisal(model, fit, part, threads), PLACES)]
+    for span in SPANS:
+        variance = local_variance(y, scale, span)
+        found.append(largest(span * np.arange(len(variance)), -variance, QUIET // span))
+    return found
 
 
 def location_and_scale(series: Series) -> Array:

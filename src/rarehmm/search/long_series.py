@@ -19,15 +19,17 @@ import numpy as np
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.common.progress import OnProgress, silent
-from rarehmm.data.pieces import rows_at
+from rarehmm.data.pieces import stretches
 from rarehmm.data.series import Series
 from rarehmm.engine.kernels.messages import split_sums
 from rarehmm.exact import blocks
+from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.exact.block_pass import Expectations, Pass
 from rarehmm.exact.block_sample import HALOS, Anchor, BlockSample
 from rarehmm.exact.blocks import SMALLEST
+from rarehmm.exact.edge_pass import EdgePass
 from rarehmm.exact.em import with_positive_transitions
-from rarehmm.exact.passes import expectations, log_likelihood, log_posterior
+from rarehmm.exact.passes import expectations, log_likelihood, log_posterior, needs_edges, pass_over
 from rarehmm.exact.statistics import control_statistics
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
@@ -45,6 +47,7 @@ from rarehmm.search.mode import (
 )
 
 MOST, LEAST = 1 << 21, 1 << 13  # bounds on the number of sampled observations, without halos
+DIFFERING = 1 << 19  # the upper bound where rows differ, whose passes take several times as long
 BLOCKS = 1000  # intended minimum number of blocks
 EVEN = 0.2  # uniform share of the sampling weights
 CLOSE = 1e-2  # a point counts as the mode if no component of its whitened exact gradient exceeds this
@@ -52,6 +55,8 @@ SEAMS, LONGEST = 1e-3, 1 << 15  # largest error of messages at the seams, and lo
 PASSES = 8  # maximum number of exact passes on the way to the mode
 FINISHING = 4  # exact passes towards another mode before it is compared with the first
 WINDOW = 5  # observations in a window of the sampler
+BEND = 0.5  # posterior standard deviations by which differences for the curvature of a sample step
+FEWEST = 0.5  # expected rows of a kind of density that has a part in the shares of blocks
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,7 @@ def affordable_length(model: Model, series: Series) -> float:
 
 def block_sample_size(model: Model, series: Series) -> int:
     """Number of observations to sample from a long series."""
-    return int(np.clip(affordable_length(model, series), LEAST, MOST))
+    return int(np.clip(affordable_length(model, series), LEAST, DIFFERING if needs_edges(model, series) else MOST))
 
 
 def is_long(model: Model, series: Series) -> bool:
@@ -126,12 +131,30 @@ def full_pass(
 ) -> FullPass:
     """Run an exact pass over a series at theta (d,), by blocks from which ``size`` observations can be sampled."""
     parameters, size = model.unpack(theta), size or block_sample_size(model, series)
+    if needs_edges(model, series):
+        return full_edge_pass(model, parameters, series, threads, size)
     one = Pass(model, parameters, series, threads, False, back=True, with_statistics=True)
     one.largest = min(one.largest, max(SMALLEST, size // BLOCKS))
     one.each = Shares.of(model, parameters, one.sizes, len(series))
     sums = one.run()
     settled = one.task.halo == 0 and not one.blocks.fresh.all()
     return FullPass(sums, one.blocks, one.of_blocks, one.messages[:2], one.task.halo or HALOS[-1], settled)
+
+
+def full_edge_pass(model: Model, parameters: Parameters, series: Series, threads: int | None, size: int) -> FullPass:
+    """Run an exact pass where rows differ.
+
+    The share of a block is the mean over kinds of densities of its share in the expected rows of that kind; around a
+    level, there is one for each pair of states.
+    """
+    one = EdgePass(model, parameters, series, threads, False, back=True, each=True)
+    one.largest = min(one.largest, max(SMALLEST, size // BLOCKS))
+    sums = one.run()
+    total, counts = one.of_blocks.sum(0), np.zeros(model.n_states)
+    np.add.at(counts, one.model.unfolding.chain.state, total)
+    there = total >= FEWEST
+    shares = (one.of_blocks[:, there] / total[there]).mean(1)
+    return FullPass(sums._replace(counts=counts), one.blocks, shares, one.messages[:2], HALOS[0], True)
 
 
 def sample_blocks(
@@ -151,29 +174,33 @@ def sample_blocks(
     weights = (1 - EVEN) * whole.shares / whole.shares.sum() + EVEN * length / length.sum()
     probabilities = inclusion_probabilities(weights, size / float(weights @ length))
     at, halo = systematic_sample(rng, probabilities), whole.halo
-    sample = read_blocks(series, whole.blocks, at, 1 / probabilities[at], halo)
+    rows_differ, reach = needs_edges(model, series), model.every_effect.reach
+    sample = read_blocks(series, whole.blocks, at, 1 / probabilities[at], halo, reach)
     while whole.settled:
         sample.seams = seam_error(model, theta, sample, whole.messages[:, at], threads)
         if sample.seams < SEAMS or halo >= LONGEST:
             break
-        halo *= 4
-        sample = read_blocks(series, whole.blocks, at, 1 / probabilities[at], halo)
+        halo *= 2 if rows_differ else 4
+        sample = read_blocks(series, whole.blocks, at, 1 / probabilities[at], halo, reach)
     return sample
 
 
-def read_blocks(series: Series, every: blocks.Blocks, at: IntArray, weights: Array, halo: int) -> BlockSample:
-    """Read the blocks ``at`` of a series, with halos."""
+def read_blocks(
+    series: Series, every: blocks.Blocks, at: IntArray, weights: Array, halo: int, reach: int = 0
+) -> BlockSample:
+    """Read the blocks ``at`` of a series, with halos and, before these, ``reach`` rows for their lags."""
     first, length, begin, stop = (part[at] for part in every[:4])
-    low, high = np.maximum(begin, first - halo), np.minimum(stop, first + length + halo)
-    y = rows_at(series, low, high)
-    return BlockSample(y, high - low, first - low, high - first - length, low == begin, weights)
+    low, high = np.maximum(begin, first - halo - reach), np.minimum(stop, first + length + halo)
+    return BlockSample(stretches(series, low, high), first - low, high - first - length, low == begin, weights, reach)
 
 
 def seam_error(model: Model, theta: Array, sample: BlockSample, exact: Array, threads: int | None = None) -> float:
     """Largest error of the messages at the inner ends of halos, as probabilities, given the exact ones (2, S, K)."""
-    one = Pass(model, model.unpack(theta), sample, threads, False, back=True)
+    one = pass_over(model, model.unpack(theta), sample, threads, False, back=True)
     one.run()
-    left, right = (one.messages[0] @ one.point.transition, exact[0] @ one.point.transition), (one.messages[1], exact[1])
+    left, right = (one.messages[0], exact[0]), (one.messages[1], exact[1])
+    if isinstance(one, Pass):
+        left = one.messages[0] @ one.point.transition, exact[0] @ one.point.transition
     inner = (sample.cores[0] > sample.bounds[:-1], sample.cores[1] < sample.bounds[1:])  # where there is a halo
     errors = [
         np.abs(u / u.sum(1, keepdims=True) - v / v.sum(1, keepdims=True))[there].max(initial=0.0)
@@ -212,15 +239,18 @@ def anchor(
     def value(x: Array) -> float:
         return log_likelihood(model, model.unpack(x), sample, threads=threads)
 
-    sampled = expectations(model, model.unpack(theta), sample, with_statistics=True, threads=threads)
-    exact = model.gradient_from_expectations(theta, sums.scores, sums.pairs, sums.first)
+    rows_differ = needs_edges(model, sample)
+    sampled = expectations(model, model.unpack(theta), sample, with_statistics=not rows_differ, threads=threads)
+    exact, rough = (
+        model.gradient_from_expectations(theta, s.scores, s.pairs, s.first, s.coefficients) for s in (sums, sampled)
+    )
     slopes = [(value(theta + step) - value(theta - step)) / (2 * step.max()) for step in np.diag(0.1 * spread)]
     sample.anchor = Anchor(
         theta,
         sums.log_likelihood - sampled.log_likelihood,
-        exact - model.gradient_from_expectations(theta, sampled.scores, sampled.pairs, sampled.first),
+        exact - rough,
         exact - np.array(slopes),
-        control_statistics(model, theta, sums),
+        np.zeros(0) if rows_differ else control_statistics(model, theta, sums),
         sums.counts,
     )
 
@@ -233,6 +263,28 @@ def anchored_sample(
     sample = sample_blocks(rng, mode.model, mode.theta, series, whole, size, threads)
     anchor(mode.model, mode.theta, sample, whole.sums, np.linalg.norm(mode.factor, axis=1), threads)
     return sample
+
+
+def with_exact_curvature(mode: Mode, sample: BlockSample, threads: int | None = None) -> None:
+    """Correct a sample of blocks that is anchored at a mode so that its curvature is that of the mode as well."""
+    assert sample.anchor is not None
+    d, factor, h = len(mode.theta), mode.factor, BEND
+    pairs = [(i, j) for i in range(d) for j in range(i)]
+    z = np.zeros((d + len(pairs), d))
+    z[:d] = np.eye(d)
+    for row, pair in enumerate(pairs):
+        z[d + row, pair] = 1.0
+    moves = h * np.concatenate([z, -z, np.zeros((1, d))]) @ factor.T
+    values = BatchedLogPosterior(mode.model, sample, threads).values(mode.theta + moves)
+    second = values[: len(z)] + values[len(z) : 2 * len(z)] - 2 * values[-1]
+    curvature = np.diag(second[:d])
+    for (i, j), both in zip(pairs, second[d:], strict=True):
+        curvature[i, j] = curvature[j, i] = (both - second[i] - second[j]) / 2
+    inverse = np.linalg.inv(factor)
+    sample.anchor = sample.anchor._replace(
+        bend=-mode.hessian - inverse.T @ (curvature / h**2) @ inverse,
+        curve=negative_hessian(mode.model, sample, mode.theta, threads) - mode.hessian,
+    )
 
 
 def block_gradients(model: Model, theta: Array, sample: BlockSample, threads: int | None = None) -> Array:

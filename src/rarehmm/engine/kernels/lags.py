@@ -15,14 +15,15 @@ COMPLETE, NOTHING = 0, -1  # marks of rows; a positive mark is the number of ste
 def add_lags(values, begin, coefficients, out, marks):
     """Add coefficients (p, Q) times the last p values (n,) to out (n, Q), where all of them are there; mark the rows.
 
-    ``begin`` (n,) is the first row of the sequence of each row, and NaN is missing.  Marks (n,) are ``COMPLETE``, the
-    number of steps since the last observed value, or ``NOTHING`` if there is none in the sequence.
+    ``begin`` (n,) is the first row of the sequence of each row, and differs from one to the next; NaN is missing.
+    Marks (n,) are ``COMPLETE``, the number of steps since the last observed value, or ``NOTHING`` if there is none in
+    the sequence.
     """
     p, Q = coefficients.shape
     n = len(values)
     last, run = -1, 0  # last observed row, and the number of observed rows just before this one
     for t in range(n):
-        if begin[t] == t:
+        if t > 0 and begin[t] != begin[t - 1]:
             last, run = -1, 0
         if run >= p:
             marks[t] = COMPLETE
