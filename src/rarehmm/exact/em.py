@@ -196,7 +196,7 @@ def climb(
     if not has_em(model, series):
         why = "has no M-step (no 'maximise' method)" if model.is_plain else "has several columns whose rows differ"
         raise TypeError(f"{model.name} {why}; use find_mode, which climbs by gradients.")
-    check_learnable(model.family, model.n_states, rows_in(series), model.n_lags)
+    check_learnable(model.family, model.n_states, rows_in(series), model.n_lags, model.every_effect.gives_first_rows)
     if has_statistics(model, series):
         return em_steps(model, series, start, steps, tolerance, free_start, threads, on_progress)
     if free_start:

@@ -138,7 +138,7 @@ def check_rows(transition: Array) -> Array:
 
 
 def check_tied(tied: Any, family: Family, values: FixedValues) -> tuple[str, ...]:
-    """Names of the parameters that all states share, checked.
+    """Names of the free parameters that all states share, checked.
 
     "covariance" stands for all parameters of a family of location and scale but its locations.
     """
@@ -155,6 +155,19 @@ def check_tied(tied: Any, family: Family, values: FixedValues) -> tuple[str, ...
             raise ValueError(
                 f"tied has {name!r}, which {type(family).__name__} does not have; it has {', '.join(names)}.{hint}"
             )
-        if not np.isnan(values.phi[:, names.index(name)]).all():
-            raise ValueError(f"{name} is both tied and fixed in some states; fix it in all of them, or drop one.")
-    return tuple(tied)
+        check_fixed_at_one_value(name, values.phi[:, names.index(name)])
+    return tuple(name for name in tied if np.isnan(values.phi[0, names.index(name)]))
+
+
+def check_fixed_at_one_value(name: str, values: Array) -> None:
+    """Raise unless a tied parameter is free in all states, or fixed (K,) at one value in all."""
+    free = np.isnan(values)
+    given = [None if gone else float(value) for gone, value in zip(free, values, strict=True)]
+    if free.any() and not free.all():
+        raise ValueError(
+            f"{name} is tied and fixed in some states only, {given}; fix it in all of them, or drop it from tied."
+        )
+    if len(set(given)) > 1:
+        raise ValueError(
+            f"{name} is tied and fixed at different values, {given}; fix it at one value, or drop it from tied."
+        )

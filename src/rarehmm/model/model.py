@@ -17,11 +17,12 @@ from rarehmm.engine.contracts.family import Family, Prior, check_family, domains
 from rarehmm.engine.contracts.transition import Transition, reading
 from rarehmm.engine.kernels.gradient import assembly, gradients_from_expectations, prior_gradient
 from rarehmm.model.autoregression import Autoregression
-from rarehmm.model.checks import as_numbers, check_distribution, check_prior
+from rarehmm.model.checks import as_numbers, check_distribution, check_prior, first_row_in
 from rarehmm.model.coefficients import Coefficients
 from rarehmm.model.coordinates import HUGE, AdditiveLogRatio, Coordinates
 from rarehmm.model.effects import Effects, check_effects
 from rarehmm.model.fixed import FixedValues, check_tied, fixed_values
+from rarehmm.model.learnable import check_lengths
 from rarehmm.model.parameters import NO_COEFFICIENTS, Parameters, Priors
 from rarehmm.model.priors import Flat, Pinned, sampled_log_density
 from rarehmm.model.stationary import check_stochastic, has_slope, stationary
@@ -419,7 +420,7 @@ class Model:
         ------
         TypeError, ValueError
             If it is not a ``Series``, has the wrong number of columns, lacks inputs, has known states outside those of
-            the model, or a value lies outside the family's domain.
+            the model, all sequences are shorter than the lags, or a value lies outside the family's domain.
         """
         if not isinstance(series, Series):
             raise TypeError(f"expected a Series, got {type(series).__name__}; wrap the data once: rarehmm.Series(y).")
@@ -427,9 +428,12 @@ class Model:
         highest = max(series.known_states, default=-1)
         if highest >= self.n_states:
             raise ValueError(
-                f"the highest of the known states is {highest} and the model has {self.n_states} states; "
-                f"known states are numbers from 0 to {self.n_states - 1}, and -1 where the state is unknown."
+                f"the highest of the known states is {highest} and the model has {self.n_states} states; it is that of "
+                f"{series.place(first_row_in(series, highest))}. Known states are numbers from 0 to "
+                f"{self.n_states - 1}, and -1 where the state is unknown."
             )
+        if self.every_effect.gives_first_rows:
+            check_lengths(series.bounds, self.n_lags)
         self.on(series)
 
     def on(self, series: Series) -> "Model":

@@ -27,6 +27,10 @@ FORMAT = 2  # latest
 INPUTS = "inputs", "switching", "scale"
 
 
+class UnknownTransitionsError(ValueError):
+    """Saved transitions are not rarehmm's."""
+
+
 def check_format(version: int, what: str) -> None:
     """Raise if this is the format of a later version of rarehmm."""
     if version > FORMAT:
@@ -144,7 +148,7 @@ def restore_transitions(description: list[Any]) -> Any:
         return Phases(tuple(settings[0]))
     if name == "Regression":
         return Regression(Inputs.from_dict(settings[0]))
-    raise ValueError(f"{name} is not among Homogeneous, Phases, Regression; pass transitions=")
+    raise UnknownTransitionsError(f"{name} is not among Homogeneous, Phases, Regression; pass transitions=")
 
 
 def to_list(values: Array) -> list[Any]:
