@@ -318,9 +318,12 @@ def em_direction(model: Model, theta: Array, found: Expectations) -> Array:
 
 def without_effects(model: Model) -> Model:
     """A plain model with the same states, transition matrix and priors."""
+    kept = {"transition", *(p.name for p in model.family.parameters)}
+    fixed = {name: values for name, values in (model.fixed or {}).items() if name in kept}
     return replace(
-        model, inputs=None, switching=None, scale=None, autoregression=None, transitions=Homogeneous(), tied=()
-    )
+        model, inputs=None, switching=None, scale=None, autoregression=None, transitions=Homogeneous(), tied=(),
+        fixed=fixed,
+    )  # fmt: skip
 
 
 def transition_places(model: Model) -> IntArray:
