@@ -2,7 +2,8 @@
 
 Sixteen points share each reading of an observation (see ``engine.kernels.batched``), without any set-up for each of
 them: on a short series this is tens of times faster than one pass per point.  Where rows differ, because of inputs,
-lags, phases or known states, there is one pass per point.
+lags, phases or known states, and where the rows are a sample of blocks, values are computed in the same way (see
+``batched_edges``), and there is one pass per point for gradients.
 """
 
 import os
@@ -20,6 +21,7 @@ from rarehmm.engine.dispatch import explained
 from rarehmm.engine.kernels.batched import Batch, advance, batch, gradients
 from rarehmm.engine.kernels.messages import Point
 from rarehmm.engine.lanes import LANES
+from rarehmm.exact.batched_edges import BatchedEdges, fits_lanes
 from rarehmm.exact.block_pass import CAREFUL, LogSpaceNeededError, Pass
 from rarehmm.exact.block_sample import Observations, objective_of, rows_in
 from rarehmm.exact.densities import constant_total, row_ranges, sequence_starts
@@ -27,6 +29,7 @@ from rarehmm.exact.passes import log_posterior, log_posterior_value, needs_edges
 from rarehmm.exact.statistics import n_summed
 from rarehmm.model.model import Model
 
+TOGETHER = 4  # groups of points that share what is computed from rows alone
 MESSAGE_BYTES = 1 << 27  # limit on the messages of sixteen points that are kept for the backward pass
 
 
@@ -38,7 +41,12 @@ class BatchedLogPosterior:
         check_threads(threads)
         self.model, self.series, self.rows = model, series, rows_in(series)
         self.threads = threads or available_threads()
-        self.is_exact = objective_of(series).is_exact
+        self.objective = objective_of(series)
+        self.is_exact = self.objective.is_exact
+        self.edges: BatchedEdges | None = None
+        if (self.rows_differ or not self.is_exact) and fits_lanes(model, series):
+            edges = BatchedEdges(model, series)
+            self.edges = edges if edges.fits else None
         self.short = self.is_exact and 2 * (len(series) + 1) * model.n_states * 8 * LANES <= MESSAGE_BYTES
         self.underflow_matters: bool | None = None  # whether forbidden transitions leave hardly any path
         self.workspaces: dict[tuple[int, int], tuple[Point, Batch]] = {}  # by thread and number of steps
@@ -57,8 +65,8 @@ class BatchedLogPosterior:
         theta = np.ascontiguousarray(theta, dtype=float)
         low, high = self.model.bounds
         out = np.full(len(theta), -np.inf)
-        inside = ((theta >= low) & (theta <= high)).all(1)
-        one_by_one = self.rows_differ or not self.is_exact
+        inside = self._stationary(theta, ((theta >= low) & (theta <= high)).all(1))
+        one_by_one = (self.rows_differ or not self.is_exact) and (self.edges is None or slopes is not None)
         one_by_one |= slopes is not None and (not self.short or bool(self.model.tied))
         alone = inside & (True if one_by_one else self._careful(theta, inside))
         together = np.nonzero(inside & ~alone)[0]
@@ -67,7 +75,7 @@ class BatchedLogPosterior:
             if slopes is not None:
                 slopes[together] = found
             alone[together] = ~np.isfinite(out[together])
-        for i in np.nonzero(alone & self._stationary(theta, alone))[0]:
+        for i in np.nonzero(alone)[0]:
             with nullcontext() if self.is_exact else suppress(LogSpaceNeededError):  # else -inf
                 if slopes is None:
                     out[i] = log_posterior_value(self.model, theta[i], self.series, threads=self.threads)
@@ -91,6 +99,9 @@ class BatchedLogPosterior:
         Forbidden transitions are examined once: they affect the data in much the same way at all points.
         """
         out, allowed = np.zeros(len(theta), dtype=bool), self.model.fixed_values.allowed
+        if self.edges is not None and self.rows_differ:
+            out[inside] = self.edges.is_tiny(theta[inside])
+            return out
         if inside.any() and not allowed.all() and self.underflow_matters is None:
             parameters = self.model.unpack(theta[np.argmax(inside)])
             self.underflow_matters = Pass(self.model, parameters, self.series, self.threads, True).underflow_matters()
@@ -101,14 +112,15 @@ class BatchedLogPosterior:
     def _together(self, theta: Array, back: bool) -> tuple[Array, Array]:
         """Log posteriors (n,) of points within bounds and, with ``back``, their gradients (n, d), in lanes."""
         values, slopes = np.empty(len(theta)), np.empty(theta.shape)
-        parts = [theta[i : i + LANES] for i in range(0, len(theta), LANES)]
+        size = LANES if self.edges is None else TOGETHER * LANES
+        parts = [theta[i : i + size] for i in range(0, len(theta), size)]
         waiting, stop = iter(range(len(parts))), threading.Event()  # each thread takes the next from ``waiting``
 
         def drain(thread: int) -> None:
             for i in waiting:
                 if stop.is_set():
                     return
-                rows = slice(i * LANES, (i + 1) * LANES)
+                rows = slice(i * size, (i + 1) * size)
                 self._batch(parts[i], thread, values[rows], slopes[rows] if back else None)
 
         helpers = min(self.threads, len(parts)) - 1
@@ -122,10 +134,19 @@ class BatchedLogPosterior:
             wait(others)
         for other in others:
             other.result()
-        return values + self.model.log_prior(theta) + constant_total(self.model, self.series), slopes
+        values += self.model.log_prior(theta) + constant_total(self.model, self.series)
+        if not self.is_exact:
+            values += [self.objective.correction(point)[0] for point in theta]
+        return values, slopes
 
     def _batch(self, theta: Array, thread: int, values: Array, slopes: Array | None) -> None:
-        """Log likelihoods of up to LANES points and, if ``slopes`` is given, the gradients of their log posteriors."""
+        """Log likelihoods of up to LANES points and, if ``slopes`` is given, the gradients of their log posteriors.
+
+        Where rows differ, there may be more points, which share what is computed from rows alone.
+        """
+        if self.edges is not None:
+            values[:] = self.edges.log_likelihoods(theta)
+            return
         family, target, back = self.model.family, self.model.target, slopes is not None
         theta = self.model.with_fixed(theta)
         point, group = self._workspace(thread, len(self.series) if back else 1)

@@ -40,9 +40,9 @@ def row_ranges(series: Series) -> list[tuple[int, int]]:
     return ranges_between(0, len(series))
 
 
-def ranges_between(first: int, last: int) -> list[tuple[int, int]]:
-    """Ranges [low, high) into which to split the rows [first, last)."""
-    return [(low, min(last, low + blocks.CHUNK)) for low in range(first, last, blocks.CHUNK)]
+def ranges_between(first: int, last: int, size: int = blocks.CHUNK) -> list[tuple[int, int]]:
+    """Ranges [low, high) of at most ``size`` rows into which to split the rows [first, last)."""
+    return [(low, min(last, low + size)) for low in range(first, last, size)]
 
 
 def add_expected(

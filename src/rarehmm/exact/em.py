@@ -18,7 +18,7 @@ from rarehmm.engine.contracts.family import has
 from rarehmm.exact.block_pass import Expectations
 from rarehmm.exact.block_sample import Observations, objective_of, rows_in
 from rarehmm.exact.passes import expectations, log_posterior
-from rarehmm.exact.scoring import has_scoring, scoring_step
+from rarehmm.exact.scoring import REACH, has_scoring, is_linear, scoring_step, step_metric
 from rarehmm.model.coordinates import SMALLEST, AdditiveLogRatio
 from rarehmm.model.learnable import check_learnable
 from rarehmm.model.model import Model
@@ -31,6 +31,8 @@ from rarehmm.transitions.homogeneous import Homogeneous
 
 EPSILON = float(np.finfo(float).eps)
 HALVINGS = 30  # of an EM step that lowers the log posterior, before there is none
+INFORMED = 0, 3, 10, 30, 100, 300  # steps of a climb before which the complete-data information is computed
+REMEMBERED = 30  # changes of the gradient that quasi-Newton steps use
 
 
 class Climb(NamedTuple):
@@ -261,13 +263,15 @@ def scoring_steps(
     threads: int | None = None,
     on_progress: Callable[[int, float], None] | None = None,
 ) -> Climb:
-    """Run EM as ``climb`` does where rows differ: Newton steps on the expected complete-data log posterior.
+    """Climb as EM does where rows differ: Newton steps on the expected complete-data log posterior, then quasi-Newton.
 
-    A step that lowers the log posterior is halved until it does not.
+    The complete-data information, which takes longer than a pass, is computed before the steps ``INFORMED``.  Other
+    steps are those of BFGS, with this metric and what the gradients have shown since.  A step that lowers the log
+    posterior is halved until it does not.
     """
     model = replace(model, coordinates=AdditiveLogRatio())
-    theta = model.pack(with_positive_transitions(start))
-    found, trace = with_information(model, theta, series, threads), []
+    theta, trace, memory = model.pack(with_positive_transitions(start)), [], QuasiNewton()
+    found = with_information(model, theta, series, threads)
     for step in range(steps):
         trace.append(found.log_likelihood + model.log_prior(theta))
         if on_progress is not None:
@@ -275,11 +279,51 @@ def scoring_steps(
         gain = trace[-1] - trace[-2] if step > 0 else np.inf
         if gain < tolerance or step == steps - 1:
             return Climb(model.unpack(theta), trace[-1], np.array(trace), gain < tolerance)
-        better = improved(model, theta, series, found, trace[-1], threads)
+        slope = full_slope(model, theta, found)
+        if step in INFORMED:
+            found = with_information(model, theta, series, threads) if found.information is None else found
+            assert found.information is not None
+            memory.metric = step_metric(model, theta, found.information, found.pairs)
+        direction = em_direction(model, theta, found) if step in INFORMED[:2] else memory.direction(slope)
+        far = np.abs(np.where(is_linear(model), 0.0, direction)).max(initial=0.0)
+        direction = direction * min(1.0, REACH / max(far, REACH))
+        better = improved(model, theta, series, direction, trace[-1], threads)
         if better is None:
             break
+        memory.learn(better[0] - theta, slope - full_slope(model, *better))
         theta, found = better
     return Climb(model.unpack(theta), trace[-1], np.array(trace), True)
+
+
+class QuasiNewton:
+    """Limited-memory BFGS: directions from a ``metric`` (d, d) and the last changes of theta and of its gradient."""
+
+    def __init__(self) -> None:
+        self.metric = np.zeros((0, 0))
+        self.changes: list[tuple[Array, Array, float]] = []
+
+    def learn(self, step: Array, bend: Array) -> None:
+        """Remember a step (d,) and by how much (d,) the gradient fell along it."""
+        product = float(step @ bend)
+        if product > 1e-10 * np.linalg.norm(step) * np.linalg.norm(bend):
+            self.changes = [*self.changes[-REMEMBERED:], (step, bend, product)]
+
+    def direction(self, slope: Array) -> Array:
+        """Step (d,) uphill from a point with this gradient (d,)."""
+        shares, here = [], slope
+        for step, bend, product in reversed(self.changes):
+            shares.append(float(step @ here) / product)
+            here = here - shares[-1] * bend
+        out = self.metric @ here
+        for (step, bend, product), share in zip(self.changes, reversed(shares), strict=True):
+            out = out + step * (share - float(bend @ out) / product)
+        return np.asarray(out)
+
+
+def full_slope(model: Model, theta: Array, found: Expectations) -> Array:
+    """Gradient (d,) of the log posterior at theta, from the expectations there."""
+    slope = model.gradient_from_expectations(theta, found.scores, found.pairs, found.first, found.coefficients)
+    return slope + model.log_prior_gradient(theta)
 
 
 def with_information(model: Model, theta: Array, series: Observations, threads: int | None) -> Expectations:
@@ -288,15 +332,15 @@ def with_information(model: Model, theta: Array, series: Observations, threads: 
 
 
 def improved(
-    model: Model, theta: Array, series: Observations, found: Expectations, value: float, threads: int | None
+    model: Model, theta: Array, series: Observations, step: Array, value: float, threads: int | None
 ) -> tuple[Array, Expectations] | None:
-    """The point of one EM step and its expectations, or None if no part of the step raises the log posterior."""
-    step, low, high = em_direction(model, theta, found), *model.bounds
+    """The point after a step and its expectations, or None if no part of the step raises the log posterior."""
+    low, high = model.bounds
     for _ in range(HALVINGS):
         further = theta + step
         if ((further >= low) & (further <= high)).all():
             try:
-                at = with_information(model, further, series, threads)
+                at = expectations(model, model.unpack(further), series, threads=threads)
             except ValueError:  # lags at the edge of what is stationary
                 at = None
             if at is not None and at.log_likelihood + model.log_prior(further) >= value:
@@ -307,9 +351,8 @@ def improved(
 
 def em_direction(model: Model, theta: Array, found: Expectations) -> Array:
     """Step (d,) of EM at theta (d,): that of emissions and slopes, and to the best transitions without inputs."""
-    slope = model.gradient_from_expectations(theta, found.scores, found.pairs, found.first, found.coefficients)
     assert found.information is not None
-    step = scoring_step(model, theta, slope + model.log_prior_gradient(theta), found.information)
+    step = scoring_step(model, theta, full_slope(model, theta, found), found.information)
     if model.every_effect.slopes is not None or model.n_states == 1:
         return step
     here = model.unpack(theta)

@@ -33,15 +33,48 @@ def scoring_step(model: Model, theta: Array, slope: Array, about: Information) -
     gathered, variances, rows = curvature(model, theta, about)
     diagonal = np.diag(gathered)
     known = diagonal > 0
-    scale = 1 / np.sqrt(np.where(known, diagonal, 1.0))
-    system = scale[:, None] * gathered * scale + RIDGE * np.eye(model.size) + np.diag(~known * 1.0)
+    system, scale = scaled(gathered)
     step = scale * np.linalg.solve(system, scale * np.where(known, slope, 0.0))
     free = model.free
-    step = np.where(_is_linear(model)[free], step, np.clip(step, -REACH, REACH))
+    step = np.where(is_linear(model), step, np.clip(step, -REACH, REACH))
     with np.errstate(divide="ignore", invalid="ignore"):
         closed = np.log1p(np.maximum(slope / diagonal, -0.99))
     step = np.where(variances[free] & known, closed, step)
     return np.where(rows[free], step, 0.0)
+
+
+def scaled(gathered: Array) -> tuple[Array, Array]:
+    """A curvature (d, d) with a unit diagonal and a ridge, and the scale (d,) of each component."""
+    known = np.diag(gathered) > 0
+    scale = 1 / np.sqrt(np.where(known, np.diag(gathered), 1.0))
+    return scale[:, None] * gathered * scale + RIDGE * np.eye(len(gathered)) + np.diag(~known * 1.0), scale
+
+
+def step_metric(model: Model, theta: Array, about: Information, pairs: Array) -> Array:
+    """Inverse (d, d) of the curvature of the expected complete-data log posterior, transitions included.
+
+    ``pairs`` (K, K) are the expected transitions.
+    """
+    gathered, _, _ = curvature(model, theta, about)
+    if model.every_effect.slopes is None:
+        out, first = np.zeros((len(model.vector),) * 2), model.fixed_values.phi.size
+        row, column = model.coordinates.free(model.n_states)
+        P, counts = model.unpack(theta).transition, pairs + model.priors.transition.concentration
+        at = first + np.arange(len(row))
+        same = row[:, None] == row
+        own, total = P[row, column], counts.sum(1)[row]
+        out[np.ix_(at, at)] = same * total[:, None] * (np.diag(own) - np.outer(own, own))
+        gathered = gathered + gather(model, out)
+    system, scale = scaled(gathered)
+    return np.asarray(scale[:, None] * np.linalg.inv(system) * scale)
+
+
+def gather(model: Model, every: Array) -> Array:
+    """Curvature (d, d) in theta from that (full, full) in the vector of all parameters."""
+    used = model.spread >= 0
+    owner, gathered = model.spread[used], np.zeros((model.size, model.size))
+    np.add.at(gathered, (owner[:, None], owner), every[np.ix_(used, used)])
+    return gathered
 
 
 def curvature(model: Model, theta: Array, about: Information) -> tuple[Array, BoolArray, BoolArray]:
@@ -53,10 +86,7 @@ def curvature(model: Model, theta: Array, about: Information) -> tuple[Array, Bo
     variances = _add_emission(model, parameters, about, out)
     rows = _add_transitions(model, parameters, about, out)
     _add_priors(model, theta, out)
-    used = model.spread >= 0
-    owner, gathered = model.spread[used], np.zeros((model.size, model.size))
-    np.add.at(gathered, (owner[:, None], owner), out[np.ix_(used, used)])
-    return gathered, variances, rows
+    return gather(model, out), variances, rows
 
 
 def places(model: Model) -> dict[str, slice]:
@@ -71,15 +101,15 @@ def level_parameter(model: Model) -> int:
     return int(own[0]) if len(own) == 1 else -1
 
 
-def _is_linear(model: Model) -> BoolArray:
-    """Mask (full,) of the components in which the log density of an observation is about quadratic."""
+def is_linear(model: Model) -> BoolArray:
+    """Mask (d,) of the components in which the log density of an observation is about quadratic."""
     out, at, moves = np.zeros(len(model.vector), dtype=bool), places(model), model.every_effect.moves
     level, K = level_parameter(model), model.n_states
     if level >= 0 and not moves.logs[level] and model.every_effect.moves.power.any():
         out[level * K : (level + 1) * K] = True
         out[at["location"]] = out[at["switching"]] = True
         out[at["lags"]] = not model.coefficients.is_partial
-    return out
+    return np.asarray(out[model.free])
 
 
 def _add_emission(model: Model, parameters: Parameters, about: Information, out: Array) -> BoolArray:

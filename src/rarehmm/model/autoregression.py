@@ -223,7 +223,7 @@ def memory(phi: Array, n: int) -> Memory:
     def both(phi: Array) -> tuple[Array, Array]:
         acf = autocorrelations(phi, max(n, 1))
         acf[0] = 0.0
-        return acf, 0.5 * (np.log(1 - acf**2) - np.log(1 - predictable(phi)))
+        return acf, log_scale_after(acf, predictable(phi))
 
     correlation, scale = both(phi)
     slopes = [both(phi + 1j * STEP * one) for one in np.eye(len(phi))]
@@ -231,6 +231,23 @@ def memory(phi: Array, n: int) -> Memory:
         correlation, scale, np.column_stack([a.imag for a, _ in slopes]) / STEP,
         np.column_stack([b.imag for _, b in slopes]) / STEP,
     )  # fmt: skip
+
+
+def log_scale_after(correlation: Any, R2: Any) -> Any:
+    """Half the log variance of a value with this correlation to the last one observed, in units of innovations."""
+    return 0.5 * (np.log(1 - correlation**2) - np.log(1 - R2))
+
+
+def memories(phi: Array, n: int) -> tuple[Array, Array, Array]:
+    """Correlations and log scales (m, n + 1) as in ``memory``, and R^2 (m,), of m vectors of coefficients (m, p)."""
+    m, p = phi.shape
+    acf = np.empty((m, max(n, p) + 1))
+    acf[:, : p + 1] = [autocorrelations(one, p) for one in phi]
+    for h in range(p + 1, n + 1):
+        acf[:, h] = (phi[:, ::-1] * acf[:, h - p : h]).sum(1)
+    R2, correlation = (phi * acf[:, 1 : p + 1]).sum(1), acf[:, : n + 1]
+    correlation[:, 0] = 0.0
+    return correlation, log_scale_after(correlation, R2[:, None]), R2
 
 
 def predictable_slope(phi: Array) -> Array:

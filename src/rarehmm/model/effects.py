@@ -607,8 +607,26 @@ def start_scale(effects: Effects, parameters: Parameters) -> Array:
     with the reversed transition probabilities, and the share :math:`R^2` of the variance that the past predicts.
     """
     s2, R2, reverse = _mixture(effects, parameters)
-    V = np.linalg.solve(np.eye(len(s2)) - R2 * reverse, s2)
+    return _mixed(s2, np.asarray(R2), reverse)
+
+
+def mixed_log_scale(variance: Array, R2: Array, distribution: Array, transition: Array) -> Array:
+    """Log scales (m, K) as from ``start_scale``, of m points with variances (m, K), R^2 (m,) and transitions (m, K, K).
+
+    ``distribution`` (m, K) is the stationary one.
+    """
+    return _mixed(variance, R2, _reversed(distribution, transition))
+
+
+def _mixed(s2: Array, R2: Array, reverse: Array) -> Array:
+    """Log scales (..., K) from variances (..., K), R^2 (...) and reversed transition matrices (..., K, K)."""
+    V = np.linalg.solve(np.eye(s2.shape[-1]) - R2[..., None, None] * reverse, s2[..., None])[..., 0]
     return np.asarray(0.5 * np.log(V / s2))
+
+
+def _reversed(distribution: Array, transition: Array) -> Array:
+    """Transition probabilities (..., K, K) back in time."""
+    return np.swapaxes(distribution[..., None] * transition, -1, -2) / distribution[..., None]
 
 
 def start_scale_gradient(effects: Effects, parameters: Parameters, slope: Array) -> tuple[Array, Array, Array, Array]:
@@ -637,7 +655,7 @@ def _mixture(effects: Effects, parameters: Parameters) -> tuple[Array, float, Ar
     """Variances (K,) of innovations, R^2, and the reversed transition matrix."""
     pi, P = stationary(parameters.transition), parameters.transition
     s2 = parameters.phi[:, np.flatnonzero(effects.moves.power)[0]]
-    return s2, float(predictable(_only_lags(effects, parameters))), (pi[:, None] * P).T / pi[:, None]
+    return s2, float(predictable(_only_lags(effects, parameters))), _reversed(pi, P)
 
 
 def check_effects(model: Any) -> None:

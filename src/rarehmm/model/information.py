@@ -17,7 +17,7 @@ import numpy as np
 from rarehmm.common.arrays import Array
 from rarehmm.engine.contracts.family import has, prepare, score, with_log_scale, with_predictor
 from rarehmm.engine.kernels.lags import COMPLETE, lagged
-from rarehmm.model.autoregression import AroundLevel, Hamilton
+from rarehmm.model.autoregression import AroundLevel, Hamilton, Intercept
 from rarehmm.model.effects import Effects, RowTerms, Steps, shifted
 from rarehmm.model.parameters import Parameters
 from rarehmm.model.unfolding import Unfolding
@@ -76,16 +76,20 @@ def information(
         That of the model.
     """
     K, P = parameters.phi.shape
-    y, there = terms.y[:, 0], ~np.isnan(terms.y[:, 0])
-    y, gamma = y[there], kinds[there]
+    gone = np.isnan(terms.y[:, 0])
+    there = ~gone if gone.any() else slice(None)
+    y, gamma = terms.y[there, 0], kinds[there]
     seen, squares, weight = np.zeros(K), np.zeros((K, P)), np.zeros(kinds.shape)
     memories = _memories(effects, parameters, terms, unfolding)
+    need = needs_slopes(effects)
     for u, k in enumerate(unfolding.states[:, 0]):
         eta = _predictor(effects, parameters, terms, unfolding, memories, u)[there]
         zeta = _by_state(terms.x, terms.at.scale, terms.at.scales, k, u, K)[there]
-        phi, slopes = _moved_scores(effects, parameters.phi[k], y, eta, zeta)
+        phi = _parameters_at(effects, parameters.phi[k], eta, zeta)
         seen[k] += gamma[:, u].sum()
-        squares[k] += slopes**2 @ gamma[:, u]
+        slopes = _slopes(effects, parameters.phi[k], phi, y, eta, zeta) if need else np.zeros((0, len(y)))
+        if need:
+            squares[k] += slopes**2 @ gamma[:, u]
         weight[there, u] = gamma[:, u] * _precision(effects, y, phi, slopes)
     location = _location(effects, parameters, terms, unfolding, memories, weight)
     scale = np.zeros((0, 0))
@@ -94,6 +98,12 @@ def information(
         scale = 2.0 * (v * gamma.sum(1)[:, None]).T @ v
     transition = transition_information(effects, terms.steps, counts, unfolding)
     return Information(seen, squares, location, scale, transition, np.zeros(K))
+
+
+def needs_slopes(effects: Effects) -> bool:
+    """Whether some parameter is neither a variance nor moved by inputs, or the family has no precision of its own."""
+    moves = effects.moves
+    return bool(((moves.power != 2.0) & (moves.column < 0)).any()) or not has(effects.family, "precision")
 
 
 def _by_state(x: Array, first: int, count: int, k: int, u: int, K: int) -> Array:
@@ -128,21 +138,29 @@ def _predictor(
     return np.asarray(out - memories[:, u] * (parameters.phi[i, effects.moves.level[0]] + past))
 
 
-def _moved_scores(effects: Effects, phi: Array, y: Array, eta: Array, zeta: Array) -> tuple[Array, Array]:
-    """Parameters (P, n) of a state as inputs move them, and slopes (P, n) in the logarithms of positive ones."""
-    family, moves, c = effects.family, effects.moves, prepare(effects.family, phi)
-    if len(moves.predicted) > 0:
+def _parameters_at(effects: Effects, phi: Array, eta: Array, zeta: Array) -> Array:
+    """Parameters (P, n) of a state as inputs move them."""
+    moves = effects.moves
+    out = np.broadcast_to(phi[:, None], (len(phi), len(eta)))
+    if not (moves.power.any() or (moves.column >= 0).any()):
+        return out
+    out = out * np.exp(moves.power[:, None] * zeta) if zeta.any() else out.copy()
+    for i in np.flatnonzero(moves.column >= 0):
+        out[i] = out[i] * np.exp(eta) if moves.logs[i] else out[i] + eta
+    return out
+
+
+def _slopes(effects: Effects, phi: Array, values: Array, y: Array, eta: Array, zeta: Array) -> Array:
+    """Slopes (P, n) of the log density in the logarithms of positive parameters, and in the others."""
+    family, c = effects.family, prepare(effects.family, phi)
+    if len(effects.moves.predicted) > 0:
         y, c = with_predictor(family, y, c, eta)
-    if moves.power.any():
+    if effects.moves.power.any():
         y, c = with_log_scale(family, y, c, zeta)
-    found, values = [], []
-    for i, (p, one) in enumerate(zip(family.parameters, score(family, y, c), strict=True)):
-        value = np.full(len(eta), phi[i]) * np.exp(moves.power[i] * zeta)
-        if moves.column[i] >= 0:
-            value = value * np.exp(eta) if moves.logs[i] else value + eta
-        values.append(value)
-        found.append(one * value if p.support == "positive" else one + np.zeros(len(eta)))
-    return np.stack(values), np.stack(found)
+    positive = np.array([p.support == "positive" for p in family.parameters])
+    return np.stack([np.broadcast_to(one, values[0].shape) for one in score(family, y, c)]) * np.where(
+        positive[:, None], values, 1.0
+    )
 
 
 def _precision(effects: Effects, y: Array, phi: Array, slopes: Array) -> Array:
@@ -158,7 +176,8 @@ def _location(
 ) -> Array:
     """Information (L, L) about levels, inputs and lags, from the precisions (n, U) of kinds.
 
-    Columns of shared inputs are the same for all kinds whose lags are, and are multiplied once.
+    Derivatives of the predictor of each kind are fixed combinations of a few columns that all kinds share, so that
+    weighted moments of these are enough.
     """
     shapes, states = effects.shapes, unfolding.states
     sizes = [
@@ -170,8 +189,9 @@ def _location(
     shared = slice(sizes[0], sizes[0] + sizes[1])
     rest = np.r_[0 : sizes[0], sizes[0] + sizes[1] : sum(sizes)]
     out = np.zeros((sum(sizes), sum(sizes)))
-    switching_lags = shapes["lags"][2] > 1
     design = effects.location.design(terms.rows) if effects.location else np.zeros((len(terms.y), 0))
+    base = BaseColumns(effects, parameters, terms)
+    switching_lags = shapes["lags"][2] > 1
     groups = (
         [np.flatnonzero(states[:, 0] == k) for k in range(effects.n_states)]
         if switching_lags
@@ -179,15 +199,12 @@ def _location(
     )
     for group in groups:
         x = _filtered(effects, parameters, terms, design, int(states[group[0], 0]))
-        total = weight[:, group].sum(1)
-        out[shared, shared] += (x * total[:, None]).T @ x
-        cross = np.zeros((len(x), len(rest)))
+        out[shared, shared] += (x * weight[:, group].sum(1)[:, None]).T @ x
         for u in group:
-            own = _derivatives(effects, parameters, terms, unfolding, memories, int(u))
-            weighted = own * weight[:, u, None]
-            out[np.ix_(rest, rest)] += weighted.T @ own
-            cross += weighted
-        out[shared, rest] += x.T @ cross
+            weighted = base.values * weight[:, u, None]
+            turn = base.combinations(states[u], memories[:, u] if memories.shape[1] > 0 else None)
+            out[np.ix_(rest, rest)] += turn @ (weighted.T @ base.values) @ turn.T
+            out[shared, rest] += (x.T @ weighted) @ turn.T
     out[rest, shared] = out[shared, rest].T
     return out
 
@@ -207,44 +224,93 @@ def _filtered(effects: Effects, parameters: Parameters, terms: RowTerms, design:
     return out
 
 
-def _derivatives(
-    effects: Effects, parameters: Parameters, terms: RowTerms, unfolding: Unfolding, memories: Array, u: int
-) -> Array:
-    """Derivatives (n, K + q K + lags) of the predictor of kind u in levels, switching inputs and lags.
+class BaseColumns:
+    """Columns (n, B) of which the derivatives of every kind's predictor in levels, switching inputs and lags are fixed
+    combinations.
 
-    Where lags are missing, the dependence of what is remembered on their coefficients is left out.
+    Lags are taken relative to the mean level, which avoids cancellation.  Where lags are missing, the dependence of
+    what is remembered on their coefficients is left out.
     """
-    K, n, ar, path = effects.n_states, len(terms.y), effects.autoregression, unfolding.states[u]
-    level, j = np.zeros((n, K)), int(path[0])
-    level[:, j] = 1.0
-    z = effects.switching.design(terms.rows) if effects.switching else np.zeros((n, 0))
-    own = np.zeros((n, z.shape[1], K))
-    own[:, :, j] = z
-    lags = np.zeros((n, *effects.shapes["lags"][::2]))
-    if ar is None:
-        return np.hstack([level, own.reshape(n, -1)])
-    phi = effects.block("lags", parameters.coefficients)[:, 0]
-    p, at = ar.order, j if phi.shape[1] > 1 else 0
-    complete = terms.lags[0].marks == COMPLETE
-    table = lagged(terms.lags[0].values, terms.lags[0].marks, p)
-    levels = parameters.phi[:, effects.moves.level[0]]
-    if isinstance(ar, AroundLevel):
-        i = int(path[1])
-        level[:, i] -= memories[:, u]
-        earlier = shifted(z, 1)
-        earlier[terms.after] = z[terms.lags[0].last(terms.after)]
-        own[:, :, i] -= memories[:, u, None] * earlier
-        past = terms.x[:, terms.at.past + i] if terms.at.pasts > 0 else 0.0
-        table = table - (levels[i] + past)[..., None] if effects.switching else table - levels[i]
-    elif isinstance(ar, Hamilton):
-        for m in range(1, p + 1):
-            i, share = int(path[m]), np.where(complete, phi[m - 1, at], 0.0)
-            level[:, i] -= share
-            own[:, :, i] -= share[:, None] * shifted(z, m)
-            before = shifted(terms.lags[0].own, m)[:, i] if effects.switching else 0.0
-            table[:, m - 1] -= levels[i] + before
-    lags[:, :, at] = np.where(complete[:, None], table, 0.0)
-    return np.hstack([level, own.reshape(n, -1), lags.reshape(n, -1)])
+
+    def __init__(self, effects: Effects, parameters: Parameters, terms: RowTerms) -> None:
+        ar, n = effects.autoregression, len(terms.y)
+        self.effects, self.ar = effects, ar
+        self.at: dict[str, slice] = {}
+        self.columns: list[Array] = []
+        self._add("one", np.ones((n, 1)))
+        z = effects.switching.design(terms.rows) if effects.switching else np.zeros((n, 0))
+        self._add("inputs", z)
+        if ar is not None:
+            self.phi = effects.block("lags", parameters.coefficients)[:, 0]
+            self.levels = parameters.phi[:, effects.moves.level[0]] if not isinstance(ar, Intercept) else np.zeros(1)
+            self._add_lags(terms, z)
+        self.values = np.hstack(self.columns)
+
+    def _add(self, name: str, values: Array) -> None:
+        first = sum(part.shape[1] for part in self.columns)
+        self.at[name] = slice(first, first + values.shape[1])
+        self.columns.append(values)
+
+    def _add_lags(self, terms: RowTerms, z: Array) -> None:
+        """Add the columns that lags bring."""
+        lag, at = terms.lags[0], terms.at
+        complete = (lag.marks == COMPLETE).astype(float)[:, None]
+        self.centre = float(self.levels.mean())
+        table = lagged(lag.values, lag.marks, self.ar.order if self.ar else 0)
+        self._add("complete", complete)
+        self._add("lags", np.where(complete > 0, table - self.centre, 0.0))
+        if isinstance(self.ar, AroundLevel):
+            self.memory = terms.x[:, at.memory : at.memory + 1] if at.memories == 1 else None
+            earlier = shifted(z, 1)
+            earlier[terms.after] = z[lag.last(terms.after)]
+            if self.memory is not None:
+                self._add("memory", self.memory)
+                self._add("remembered", self.memory * earlier)
+            else:
+                self._add("earlier", earlier)
+            self._add("past", complete * terms.x[:, at.past : at.past + at.pasts])
+        elif isinstance(self.ar, Hamilton):
+            for m in range(1, self.ar.order + 1):
+                self._add(f"earlier {m}", complete * shifted(z, m))
+                self._add(f"past {m}", complete * shifted(lag.own, m))
+
+    def combinations(self, path: Array, memory: Array | None) -> Array:
+        """Derivatives (K + q K + lags, B) of the predictor of the kind with these states, newest first.
+
+        ``memory`` (n,) is its share of the last level; read only where it does not differ between rows.
+        """
+        K, shapes = self.effects.n_states, self.effects.shapes
+        q, (p, Q) = shapes["switching"][0], shapes["lags"][::2]
+        level, own = np.zeros((K, self.values.shape[1])), np.zeros((q, K, self.values.shape[1]))
+        lags, j = np.zeros((p, Q, self.values.shape[1])), int(path[0])
+        level[j, self.at["one"]] = 1.0
+        own[:, j, self.at["inputs"]] = np.eye(q)
+        if self.ar is None:
+            return np.concatenate([level, own.reshape(q * K, level.shape[1])])
+        at = j if Q > 1 else 0
+        lags[:, at, self.at["lags"]] = np.eye(p)
+        lags[:, at, self.at["complete"]] = self.centre
+        if isinstance(self.ar, AroundLevel):
+            i = int(path[1])
+            if self.memory is not None:
+                level[i, self.at["memory"]] -= 1.0
+                own[:, i, self.at["remembered"]] -= np.eye(q)
+            else:
+                share = float(memory[0]) if memory is not None else 0.0
+                level[i, self.at["one"]] -= share
+                own[:, i, self.at["earlier"]] -= share * np.eye(q)
+            lags[:, at, self.at["complete"]] -= self.levels[i]
+            if (past := self.at["past"]).stop > past.start:
+                lags[:, at, past.start + i] -= 1.0
+        elif isinstance(self.ar, Hamilton):
+            for m in range(1, p + 1):
+                i, share = int(path[m]), float(self.phi[m - 1, at])
+                level[i, self.at["complete"]] -= share
+                own[:, i, self.at[f"earlier {m}"]] -= share * np.eye(q)
+                lags[m - 1, at, self.at["complete"]] -= self.levels[i]
+                if (past := self.at[f"past {m}"]).stop > past.start:
+                    lags[m - 1, at, past.start + i] -= 1.0
+        return np.concatenate([level, own.reshape(q * K, level.shape[1]), lags.reshape(p * Q, level.shape[1])])
 
 
 def transition_information(effects: Effects, steps: Steps, counts: Array, unfolding: Unfolding) -> Array:

@@ -34,6 +34,7 @@ from rarehmm.model.coordinates import AdditiveLogRatio
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
 from rarehmm.search.labels import all_rows, clusters, estimate_state, fill_forward, from_labels, kmeans_labels
+from rarehmm.transitions.homogeneous import Homogeneous
 
 SHARES = (3e-2, 3e-3, 3e-4, 5e-5)  # shares of most surprising observations that may seed a rare state
 SAMPLE = 100_000  # observations in the smaller sample
@@ -47,6 +48,7 @@ ERRORS, STRETCH = 3, 100  # on a sample, this many standard errors more; observa
 MODES = 6  # largest number of modes that are looked for
 APART = 0.1  # smallest distance between candidates that may lead to different modes
 WORK = 1e10  # observations times squared number of states that candidates may read before the best one is taken
+MOST_LEAVE = 0.9  # probability to leave a phase from which a climb begins
 BASES = 3  # numbers of states from which more are added: K - 1, K - 2, K - 3
 
 
@@ -57,12 +59,13 @@ def find_states(model: Model, series: Series, *, threads: int | None = None) -> 
     """
     model.check(series)
     search = Search(model, series, threads)
-    free = replace(model, fixed=None)
-    best = [free.natural(p.phi, p.transition, p.coefficients) for p in search.best()]
+    fits = search.best()
     if not model.fixed_values.is_empty:
-        best = [match_states_to_fixed_values(model, p, search.small, threads) for p in best]
-    elif not model.exchangeable:
-        best = [match_states_to_start(model, p, series, threads) for p in best]
+        best = [match_states_to_fixed_values(model, p, search.small, threads) for p in fits]
+    elif model.start is not None and not model.exchangeable:
+        best = [match_states_to_start(model, p, series, threads) for p in fits]
+    else:
+        best = [match_states_to_phases(model, p, search.small, threads) for p in fits]
     longer = distinct(model, [climb_briefly(model, search.work, p, 8, threads) for p in best])
     return nearly_best(model, longer, search.work, len(series), threads)
 
@@ -131,9 +134,11 @@ class Search:
             self.small = sample(series, places, SAMPLE)
 
     def with_states(self, K: int) -> Model:
-        """The model with K states and nothing fixed."""
-        start = np.full(K, 1 / K)
-        return replace(self.template, n_states=K, start=start, coordinates=AdditiveLogRatio(), fixed=None)
+        """The model with K states and one transition matrix, with nothing fixed."""
+        return replace(
+            self.template, n_states=K, start=np.full(K, 1 / K), coordinates=AdditiveLogRatio(), fixed=None,
+            transitions=Homogeneous(),
+        )  # fmt: skip
 
     def climb(self, model: Model, start: Parameters, steps: int, on: Series | None = None) -> Climb:
         """Climb for a few steps on the small sample, or on another series."""
@@ -218,6 +223,24 @@ class Search:
         return self.climb_each(self.model, new, 12)
 
 
+def with_order(model: Model, fit: Parameters, order: IntArray) -> Parameters:
+    """Parameters of a model of which state k has those of state ``order[k]`` of a fit with one transition matrix.
+
+    A state of several phases stays in each so long that visits have the same mean length, if they can.  Inputs of
+    transitions have no effect yet.
+    """
+    P = fit.transition[np.ix_(order, order)]
+    found = replace(model, transitions=Homogeneous()).every_effect.reordered(fit.coefficients, order)
+    phases = model.transitions.phases(model.n_states)
+    for k in np.flatnonzero(phases > 1):
+        leave = min(phases[k] * (1 - P[k, k]), MOST_LEAVE)
+        others = np.delete(np.arange(len(P)), k)
+        P[k, others] *= leave / P[k, others].sum()
+        P[k, k] = 1 - leave
+    slopes = np.zeros(model.every_effect.size - len(found))  # the last block
+    return model.natural(fit.phi[order], P, np.concatenate([found, slopes]))
+
+
 def match_states_to_start(model: Model, fit: Parameters, series: Series, threads: int | None) -> Parameters:
     """Relabel the states of a fit to match the model's given distribution of the first state."""
     free = replace(model, start=None)
@@ -226,26 +249,34 @@ def match_states_to_start(model: Model, fit: Parameters, series: Series, threads
     return with_order(model, fit, scipy.optimize.linear_sum_assignment(-np.log(start)[:, None] * first)[1])
 
 
-def with_order(model: Model, fit: Parameters, order: IntArray) -> Parameters:
-    """Parameters of a model of which state k has those of state ``order[k]`` of a fit."""
-    coefficients = model.every_effect.reordered(fit.coefficients, order)
-    return model.natural(fit.phi[order], fit.transition[np.ix_(order, order)], coefficients)
-
-
 def match_states_to_fixed_values(model: Model, fit: Parameters, series: Series, threads: int | None) -> Parameters:
-    """Relabel the states of a fit to match the values that the model fixes.
+    """Relabel the states of a fit to match the values that the model fixes, as closely as possible at first."""
+    scale = np.maximum(fit.phi.std(0), 1e-300)
+    far = np.abs(model.fixed_values.phi[:, None] - fit.phi[None]) / scale  # (K of model, K of fit, P), NaN where free
+    order = scipy.optimize.linear_sum_assignment(np.nan_to_num(far).sum(-1))[1]
+    return with_best_order(model, fit, order, series, threads)
 
-    The closest assignment is improved by swapping pairs of states for as long as this raises the log likelihood.
+
+def match_states_to_phases(model: Model, fit: Parameters, series: Series, threads: int | None) -> Parameters:
+    """Relabel the states of a fit to match the numbers of phases: states that stay longest get the most, at first."""
+    phases = model.transitions.phases(model.n_states)
+    order = np.empty(model.n_states, dtype=np.int64)
+    order[np.argsort(phases, kind="stable")] = np.argsort(np.diag(fit.transition), kind="stable")
+    if len(np.unique(phases)) == 1:
+        return with_order(model, fit, np.arange(model.n_states))
+    return with_best_order(model, fit, order, series, threads)
+
+
+def with_best_order(model: Model, fit: Parameters, order: IntArray, series: Series, threads: int | None) -> Parameters:
+    """Parameters of a model whose states are those of a fit in the best order that is found.
+
+    Pairs of states are swapped for as long as this raises the log likelihood.
     """
 
     def height(order: IntArray) -> float:
         return log_likelihood(model, with_order(model, fit, order), series, threads=threads)
 
-    K = model.n_states
-    scale = np.maximum(fit.phi.std(0), 1e-300)
-    far = np.abs(model.fixed_values.phi[:, None] - fit.phi[None]) / scale  # (K of model, K of fit, P), NaN where free
-    order = scipy.optimize.linear_sum_assignment(np.nan_to_num(far).sum(-1))[1]
-    best, swaps = height(order), list(combinations(range(K), 2))
+    best, swaps = height(order), list(combinations(range(model.n_states), 2))
     while swaps:
         tried = [np.array(order) for _ in swaps]
         for new, (j, k) in zip(tried, swaps, strict=True):
