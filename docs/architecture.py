@@ -28,7 +28,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "transitions": (),
     "model": (
         "priors", "conjugate", "scaled_priors", "parameters", "checks", "learnable", "moves", "named_priors",
-        "stationary", "coordinates", "fixed", "autoregression", "unfolding", "effects", "information", "coefficients",
+        "stationary", "coordinates", "fixed", "autoregression", "unfolding", "effects", "fixed_coefficients",
+        "information", "coefficients",
         "target", "model", "effect_simulation", "simulation",
     ),
     "emissions": (),

@@ -295,6 +295,11 @@ WRONG_INPUTS = {
     "draw with parameters of each row .* differs": {
         "draw": lambda self, rng, states, phi: rng.laplace(phi[states % 2, 0], phi[states % 2, 1] + (len(phi) > 2))
     },
+    "observations do not return to 'centre', .* its mean is .* at centre = 0.7, .*; .* Leave it out of returns_to": {
+        "returns_to": ("centre",), "prepare": lambda family, phi: (phi[0] + 1, 1 / phi[1], -np.log(2 * phi[1])),
+        "draw": lambda self, rng, states, phi: rng.laplace(phi[states, 0] + 1, phi[states, 1]),
+        "cdf": lambda self, y, phi: laplace_distribution.cdf(y, phi[0] + 1, phi[1]),
+    },
     r"cdf with parameters \(P, n\) of each row, in row, column \[.*\] is": {
         "cdf": lambda self, y, phi: laplace_distribution.cdf(y, phi[0], np.max(phi[1]))
     },
@@ -319,6 +324,13 @@ def test_the_contract_notices_inputs_in_a_kernel_that_are_not_those_of_numpy(mon
     [
         ({"linear_predictor": "centre"}, r"linear_predictor is 'centre'; it must be a tuple of names"),
         ({"linear_predictor": ("mean",)}, "linear_predictor names 'mean'; its parameters are centre, spread"),
+        ({"returns_to": "centre"}, r"returns_to is 'centre'; it must be a tuple of names"),
+        (
+            {"returns_to": ("mean",)},
+            r"returns_to names 'mean'; it takes real parameters of linear_predictor, here centre",
+        ),
+        ({"returns_to": ("spread",)}, r"returns_to names 'spread'; it takes real parameters of .*, here centre"),
+        ({"linear_predictor": ("centre", "spread"), "returns_to": ("spread",)}, "returns_to names 'spread'; .* real"),
         ({"log_scale": ("spread",)}, r"log_scale is \('spread',\); it must be a tuple of pairs of a name and a power"),
         ({"log_scale": (("scale", 1.0),)}, "log_scale names 'scale'; its parameters are centre, spread"),
         ({"log_scale": (("centre", 1.0),)}, "log_scale names 'centre', which is real; it takes positive parameters"),

@@ -171,6 +171,47 @@ def test_the_fit_does_not_depend_on_units(unit):
     np.testing.assert_allclose(other.pack(two.parameters) / scale, theta / scale, rtol=1e-6, atol=1e-6)
 
 
+# name -> family, form of autoregression, and the inputs of each part: "season", "load" or both
+IN_UNITS = {
+    "scale": (rh.Gaussian(), rh.AroundLevel(1), {"inputs": "season", "scale": "load"}),
+    "switching": (rh.Gaussian(), rh.AroundLevel(2), {"inputs": "season", "switching": "load"}),
+    "intercept": (rh.Gaussian(), rh.Intercept(2), {"inputs": "both"}),
+    "Hamilton": (rh.Gaussian(), rh.Hamilton(1), {"switching": "both"}),
+    "Poisson": (rh.Poisson(), rh.Intercept(1), {"inputs": "both"}),
+    "plain Poisson": (rh.Poisson(), None, {"inputs": "season", "switching": "load"}),
+}
+
+
+def in_units(name, unit=1.0, stretch=1.0, offset=0.0):
+    """Model, start and series of 200 rows in given units of y and of an input."""
+    family, form, parts = IN_UNITS[name]
+    rng, T = np.random.default_rng(4), 200
+    load, high = rng.normal(size=T), np.arange(T) % 50 > 40
+    y = 6.0 * high + rng.normal(size=T) + np.sin(2 * np.pi * np.arange(T) / 24) + 0.5 * load
+    y = rng.poisson(np.exp(0.3 * y)).astype(float) if isinstance(family, rh.Poisson) else unit * y
+    series = rh.Series(y, exog=stretch * load[:, None] + offset)
+    season, column = rh.Season(24, order=1), rh.Columns()
+    terms = {"season": [season], "load": [column], "both": [season, column]}
+    inputs = {part: rh.Inputs.of(series, terms[given]) for part, given in parts.items()}
+    model = rh.Model(family, 2, rh.default_priors(family, 2, series), autoregression=form, **inputs)
+    start = [[1.0], [5.0]] if isinstance(family, rh.Poisson) else [[0.0, unit**2], [5.0 * unit, unit**2]]
+    return model, model.natural(start, [[0.95, 0.05], [0.1, 0.9]]), series
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e9])
+@pytest.mark.parametrize("name", IN_UNITS)
+def test_the_fit_of_no_model_depends_on_units(name, unit):
+    """Counts have no unit; their inputs have one."""
+    model, start, series = in_units(name)
+    other, other_start, other_series = in_units(name, unit, unit**0.5, 37.0 * unit**0.5)
+    one = rh.climb(model, series, start, tolerance=1e-11)
+    two = rh.climb(other, other_series, other_start, tolerance=1e-11)
+    scale = units(other, other_series) / units(model, series)
+    theta = model.pack(one.parameters) * scale
+    theta[[name.startswith("log variance") for name in model.component_names]] += 2 * np.log(unit)
+    np.testing.assert_allclose(other.pack(two.parameters) / scale, theta / scale, rtol=1e-6, atol=1e-6)
+
+
 def test_the_fit_does_not_depend_on_where_zero_is():
     model, start, series = autoregressive()
     other, other_start, other_series = autoregressive(shift=40.0)

@@ -43,6 +43,7 @@ from rarehmm.exact.passes import expectations, log_posterior, smooth
 from rarehmm.model.checks import check_prior
 from rarehmm.model.coordinates import HUGE
 from rarehmm.model.model import Model
+from rarehmm.model.moves import moves
 from rarehmm.model.named_priors import default_priors, no_priors
 from rarehmm.model.parameters import Priors
 from rarehmm.model.priors import Normal
@@ -305,6 +306,22 @@ def densities_and_scores_move(case: Case, y: Array, eta: Array, zeta: Array, inp
                 case.close(f"score of {p.name!r} {tail}", scores[:, i], slopes[:, i], reference, 1e-9, 1e-9)
 
 
+def levels_are_what_observations_return_to(case: Case) -> None:
+    """What draws are above a level (``returns_to``) has mean 0, within 5 standard errors, or is symmetric around 0."""
+    y = case.draw(case.rng(9), np.zeros(MANY, dtype=np.int64), case.phi[:1])
+    level = moves(case.family).level
+    for d in np.flatnonzero(level >= 0):
+        p, noise = case.family.parameters[level[d]], y[:, d] - case.phi[0, level[d]]
+        off = noise.mean() / (noise.std() / math.sqrt(MANY))
+        symmetric = float(ks_2samp(noise[::2], -noise[1::2], method="asymp").pvalue) > 1e-5
+        case.must(
+            symmetric or abs(off) < 5,
+            f"observations do not return to {p.name!r}, which autoregression takes for the level of column {d}: what "
+            f"draws are above it is not symmetric, and its mean is {off:.1f} standard errors from 0 at {case.point()}; "
+            "the level must be their mean or centre. Leave it out of returns_to, a tuple of names that may be empty",
+        )
+
+
 def inputs_of_each_row(case: Case) -> None:
     """Draws and distribution functions take parameters of each row as well as those of each state."""
     n = 4000
@@ -529,6 +546,7 @@ REQUIREMENTS = (
     Requirement(window_gradients_add_up),
     Requirement(linear_predictors_move_the_parameters, "linear_predictor"),
     Requirement(log_scales_move_the_parameters, "log_scale"),
+    Requirement(levels_are_what_observations_return_to, "linear_predictor"),
     Requirement(inputs_of_each_row, "linear_predictor"),
     Requirement(estimate_lies_in_the_support, "estimate"),
     Requirement(cdf_matches_draws_and_density, "cdf"),

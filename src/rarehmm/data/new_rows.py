@@ -129,7 +129,8 @@ class RowFormat(NamedTuple):
         columns = list(exog) if isinstance(exog, Mapping) or hasattr(exog, "columns") else None
         if exog is None or (columns is not None and not set(names) <= set(columns)):
             gone = ", ".join(repr(name) for name in names if columns is None or name not in columns)
-            raise ValueError(f"future inputs missing: {gone}; pass exog= with one row for each new observation.")
+            came = f" (exog has {', '.join(map(repr, columns))})" if columns else ""
+            raise ValueError(f"future inputs missing: {gone}; pass exog= with one row for each new observation{came}.")
         if columns is not None:
             found = np.column_stack([np.atleast_1d(np.asarray(exog[name], dtype=float)) for name in names])
         else:

@@ -16,7 +16,7 @@ from rarehmm.data.series import Series
 from rarehmm.engine.kernels.edges import draw_nodes_backward, log_forward_edges
 from rarehmm.exact.block_pass import Expectations
 from rarehmm.exact.densities import row_ranges, sequence_starts
-from rarehmm.exact.edge_pass import EdgePass
+from rarehmm.exact.edge_pass import EdgePass, check_possible
 from rarehmm.model.effects import RowTerms
 from rarehmm.model.information import Information, transition_information
 from rarehmm.model.model import Model
@@ -41,12 +41,7 @@ def filtered_nodes(model: Model, parameters: Parameters, series: Series) -> tupl
             log_forward_edges(
                 logp, log_weight, log_start, fresh, chain, before, filtered[low:high], predictive[low:high]
             )
-    possible = np.isfinite(predictive)
-    if not possible.all():
-        raise ValueError(
-            f"no state is possible at {series.place(int(np.argmin(possible)))}: known states and forbidden transitions "
-            "contradict each other. Correct the labels, or use small probabilities, such as 1e-10, instead of zeros."
-        )
+    check_possible(series, predictive)
     return work, filtered
 
 

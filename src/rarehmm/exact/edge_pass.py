@@ -406,6 +406,8 @@ class EdgePass:
             )
         T, M = len(self.series), len(chain.first_kind)
         filtered, predictive, top = self.log_filter(0, T, np.zeros(M))
+        if len(self.probabilities) > 0 or (self.back and self.is_contradicted(predictive)):
+            check_possible(self.series, predictive)
         flat, _ = edge_sums(self.point, chain)
         message, gradients, about = np.zeros(M), [], []
         for low, high in reversed(row_ranges(self.series)) if self.back else ():
@@ -415,10 +417,11 @@ class EdgePass:
             kinds = np.empty((high - low, len(chain.state)))
             edges, first = np.zeros(len(chain.source)), np.zeros(M)
             weights = np.zeros((high - low, len(chain.source)))
-            log_backward_edges(
-                logp, log_weight, fresh, chain, filtered[rows], predictive[rows], filtered[max(low - 1, 0)].copy(),
-                message, edges, first, kinds, weights, terms.at.weights > 0,
-            )  # fmt: skip
+            with np.errstate(invalid="ignore"):  # where no state is possible
+                log_backward_edges(
+                    logp, log_weight, fresh, chain, filtered[rows], predictive[rows], filtered[max(low - 1, 0)].copy(),
+                    message, edges, first, kinds, weights, terms.at.weights > 0,
+                )  # fmt: skip
             mine, slopes, found = self.derivatives(terms, kinds, weights, edges, first)
             flat += mine
             gradients.append(slopes)
@@ -431,6 +434,17 @@ class EdgePass:
             self.predictive[:] = predictive + top
             add_constants(model, self.series, self.predictive)
         return self.expectations(float((predictive + top).sum()), flat.sum(-1), gradients, about)
+
+    def is_contradicted(self, predictive: Array) -> bool:
+        """Whether no parameters make known states possible that are impossible (log densities (n,)) at these."""
+        if np.isfinite(predictive).all():
+            return False
+        allowed = self.model.fixed_values.allowed
+        even = self.model.natural(self.parameters.phi, allowed / allowed.sum(1, keepdims=True))
+        _, found, _ = EdgePass(self.model, even, self.series, 1, False).log_filter(
+            0, len(predictive), np.zeros(len(self.distribution))
+        )
+        return not np.isfinite(found).all()
 
     def derivatives(
         self, terms: RowTerms, kinds: Array, weights: Array, edges: Array, first: Array
@@ -531,7 +545,7 @@ class EdgeSweep:
         row = np.searchsorted(terms.steps.begins, ext + layout.first[fresh])  # of each of them among these sequences
         starts = np.ones((len(layout.first), len(chain.first_kind)))
         starts[fresh] = terms.steps.starts[row]
-        with explained(model.name):
+        with explained(model.name), np.errstate(divide="ignore", invalid="ignore"):  # where no state is possible
             value, doubt = sweep_edges(
                 model.family, self.point, chain, terms.at, self.task, terms.y[ext:], terms.x[ext:], layout,
                 Seams(*messages), starts, workspace(self.longest, self.point, terms.x.shape[1], model), sums, out[ext:],
@@ -561,17 +575,32 @@ def information_of(
     return information(model.every_effect, parameters, terms, every, counts, model.unfolding)
 
 
-def decode_edges(model: Model, parameters: Parameters, series: Series) -> IntArray:
-    """States (T,) on the most probable path of nodes."""
+def check_possible(series: Series, predictive: Array) -> None:
+    """Raise unless all rows, with log predictive densities (T,), are possible."""
+    possible = np.isfinite(predictive)
+    if not possible.all():
+        raise ValueError(
+            f"no state is possible at {series.place(int(np.argmin(possible)))}: known states and forbidden transitions "
+            "contradict each other. Correct the labels, or use small probabilities, such as 1e-10, instead of zeros."
+        )
+
+
+def decode_edges(model: Model, parameters: Parameters, series: Series) -> tuple[IntArray, float]:
+    """States (T,) on the most probable path of nodes, and their ``joint_edge_density``."""
     work, chain = EdgePass(model, parameters, series, 1, False), model.unfolding.chain
     T, M = len(series), len(chain.first_kind)
     back, best = np.empty((T, M), dtype=np.int32), np.zeros(M)
     for low, high in row_ranges(series):
         _, logp, log_weight, log_start, fresh = work.log_terms(low, high)
-        viterbi_edges(logp, log_weight, log_start, fresh, chain, best, back[low:high])
+        with np.errstate(invalid="ignore"):  # where no state is possible
+            viterbi_edges(logp, log_weight, log_start, fresh, chain, best, back[low:high])
     nodes = np.empty(T, dtype=np.int64)
     trace(back, int(np.argmax(best)), nodes)
-    return np.asarray(chain.node_state[nodes])
+    states = np.asarray(chain.node_state[nodes])
+    density = joint_edge_density(model, parameters, series, states)
+    if not np.isfinite(density):
+        check_possible(series, work.log_filter(0, T, np.zeros(M))[1])
+    return states, density
 
 
 def joint_edge_density(model: Model, parameters: Parameters, series: Series, path: IntArray) -> float:

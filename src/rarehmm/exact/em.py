@@ -32,6 +32,7 @@ from rarehmm.model.scaled_priors import location
 from rarehmm.model.stationary import stationary, stationary_slope
 from rarehmm.transitions.homogeneous import Homogeneous
 
+EPSILON = float(np.finfo(float).eps)
 HALVINGS = 30  # of an EM step that lowers the log posterior, before there is none
 INFORMED = 0, 3, 10, 30, 100, 300  # steps of a climb before which the complete-data information is computed
 INFORMATIVE = 50_000  # rows from which the information about a longer series is estimated
@@ -153,6 +154,9 @@ def climb(
 ) -> Climb:
     """Run EM until a step gains less than ``tolerance`` in log posterior.
 
+    Where rows differ, which leaves no M-step in closed form, steps are Newton steps on the expected complete-data log
+    posterior, and steps of L-BFGS if there are several columns.
+
     The log posterior is that in logarithms and log ratios, whatever the model's coordinates.  If it decreases, as
     happens when a state without a prior collapses onto one observation, the climb ends at the best point with a
     warning.
@@ -160,7 +164,7 @@ def climb(
     Parameters
     ----------
     model
-        The model; its family must have an M-step, or one column if rows differ.
+        The model; its family must have an M-step, unless rows differ.
     series
         The observations.
     start
@@ -199,15 +203,15 @@ def climb(
     """
     if steps < 1:
         raise ValueError(f"steps is {steps}; it must be at least 1.")
-    if not has_em(model, series):
-        why = "has no M-step (no 'maximise' method)" if model.is_plain else "has several columns whose rows differ"
-        raise TypeError(f"{model.name} {why}; use find_mode, which climbs by gradients.")
-    check_learnable(model.family, model.n_states, rows_in(series), model.n_lags)
+    if not has_em(model, series) and model.is_plain and rows_in(series).states is None:
+        raise TypeError(f"{model.name} has no M-step (no 'maximise' method); use find_mode, which climbs by gradients.")
+    check_learnable(model.family, model.n_states, rows_in(series), model.n_lags, model.every_effect.gives_first_rows)
     if has_statistics(model, series):
         return em_steps(model, series, start, steps, tolerance, free_start, threads, on_progress)
     if free_start:
         raise TypeError("free_start needs a model without inputs, lags, phases and known states; give it a start.")
-    return scoring_steps(model, series, start, steps, tolerance, threads, on_progress)
+    kind = scoring_steps if has_em(model, series) else lbfgs_steps
+    return kind(model, series, start, steps, tolerance, threads, on_progress)
 
 
 def em_steps(
@@ -372,9 +376,12 @@ def em_direction(model: Model, theta: Array, found: Expectations) -> Array:
 
 def without_effects(model: Model) -> Model:
     """A plain model with the same states, transition matrix and priors."""
+    kept = {"transition", *(p.name for p in model.family.parameters)}
+    fixed = {name: values for name, values in (model.fixed or {}).items() if name in kept}
     return replace(
-        model, inputs=None, switching=None, scale=None, autoregression=None, transitions=Homogeneous(), tied=()
-    )
+        model, inputs=None, switching=None, scale=None, autoregression=None, transitions=Homogeneous(), tied=(),
+        fixed=fixed,
+    )  # fmt: skip
 
 
 def transition_places(model: Model) -> IntArray:
@@ -401,6 +408,44 @@ def gradient_steps(
     found = descend(down, model.pack(with_positive_transitions(start)) / unit, 10 + 3 * steps)
     best = model.unpack(found.x * unit) if np.isfinite(found.fun) else start
     return Climb(best, -float(found.fun), np.maximum.accumulate(trace), bool(found.success))
+
+
+def lbfgs_steps(
+    model: Model,
+    series: Observations,
+    start: Parameters,
+    steps: int,
+    tolerance: float,
+    threads: int | None = None,
+    on_progress: Callable[[int, float], None] | None = None,
+) -> Climb:
+    """Climb as ``climb`` does where there are no EM steps: by L-BFGS, in the units of the data.
+
+    It has converged once two steps in a row gain less than the tolerance, since the first only learn a step length.
+    """
+    model = replace(model, coordinates=AdditiveLogRatio())
+    unit, trace = units(model, series), list[float]()
+
+    def down(x: Array) -> tuple[float, Array]:
+        value, slope = log_posterior(model, x * unit, series, threads=threads)
+        return -value, -slope * unit
+
+    def ended() -> bool:
+        return len(trace) > 2 and bool(np.diff(trace[-3:]).max() < tolerance)
+
+    def report(value: float) -> None:
+        trace.append(-value)
+        if on_progress is not None:
+            on_progress(len(trace) - 1, trace[-1])
+        if ended():
+            raise StopIteration
+
+    x = model.pack(with_positive_transitions(start)) / unit
+    report(down(x)[0])
+    if steps == 1:
+        return Climb(model.unpack(x * unit), trace[-1], np.array(trace), False)
+    found = descend(down, x, steps - 1, report, 0.0)
+    return Climb(model.unpack(found.x * unit), trace[-1], np.array(trace), ended() or bool(found.success))
 
 
 def units(model: Model, series: Observations) -> Array:
@@ -431,11 +476,13 @@ def descend(
     begin: Array,
     steps: int,
     report: Callable[[float], None] | None = None,
+    least: float = 1e7 * EPSILON,
 ) -> scipy.optimize.OptimizeResult:
     """Minimise a function by L-BFGS; it returns its value and gradient, or raises ValueError where it is undefined.
 
     Where it is undefined, it is replaced by a wall higher than any value seen so far: a line search does not recover
-    from an infinite value, and the descent would end on the spot.  ``report`` is called with the value after each step.
+    from an infinite value, and the descent would end on the spot.  ``report`` is called with the value after each step,
+    and may raise StopIteration.  A step that gains less than ``least``, relative to the value, is the last.
     """
     highest = -np.inf
 
@@ -454,7 +501,7 @@ def descend(
             report(float(intermediate_result.fun))
 
     return scipy.optimize.minimize(
-        everywhere, begin, jac=True, method="L-BFGS-B", options={"maxiter": steps}, callback=after
+        everywhere, begin, jac=True, method="L-BFGS-B", options={"maxiter": steps, "ftol": least}, callback=after
     )
 
 

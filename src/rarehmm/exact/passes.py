@@ -308,8 +308,8 @@ def decode(model: Model, parameters: Parameters, series: Series) -> tuple[IntArr
     """
     model.check(series)
     if needs_edges(model, series):
-        path = decode_edges(model, parameters, series)
-        return path, joint_log_density(model, parameters, series, path)
+        path, density = decode_edges(model, parameters, series)
+        return path, density + constant_total(model, series)
     T, K = len(series), model.n_states
     point = prepared(model, parameters)
     with np.errstate(divide="ignore"):

@@ -185,6 +185,6 @@ def _add_priors(model: Model, theta: Array, out: Array) -> None:
         elif isinstance(one, InverseGamma):
             diagonal[mine] = one.shape
     if model.coefficients.size > 0 and model.priors.effects is not None:
-        x = theta[model.size - model.coefficients.size :]
+        x = model.coefficient_coordinates(theta)
         diagonal[first:] = model.coefficients.prior_precisions(x, model.priors.effects)
     out[np.arange(len(out)), np.arange(len(out))] += diagonal

@@ -35,7 +35,9 @@ class AroundLevel(NamedTuple):
         Whether coefficients differ between states.  They are then not restricted to stationary ones, and rows with a
         missing lag count as missing.
     conditional
-        Whether the first p rows of each sequence are given, instead of following the stationary distribution.
+        Whether the first p rows of each sequence are given, instead of following the stationary distribution.  They
+        always are if coefficients switch or if there are several columns, where rows with a missing lag also count as
+        missing.
     """
 
     order: int = 1

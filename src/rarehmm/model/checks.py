@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rarehmm.common.arrays import Array, IntArray
+from rarehmm.data.series import Series
 from rarehmm.engine.contracts.family import Prior
 
 
@@ -31,6 +32,15 @@ def check_labels(labels: Any, T: int, K: int, name: str = "labels") -> IntArray:
         bad = int(np.argmax((x < 0) | (x >= K)))
         raise ValueError(f"{name}[{bad}] is {x[bad]}; states must lie in 0..{K - 1}.")
     return x.astype(np.int64)
+
+
+def first_row_in(series: Series, state: int) -> int:
+    """The first row that is known to be in a state."""
+    for low, rows in series.strides():
+        found = np.flatnonzero(series.read_rows(low, low + len(rows)).states == state)
+        if len(found) > 0:
+            return low + int(found[0])
+    raise ValueError(f"no row is known to be in state {state}.")
 
 
 def check_prior(prior: Prior, name: str) -> None:

@@ -121,7 +121,7 @@ def _draw_states(
 def has_density(model: Model, begin: IntArray) -> BoolArray:
     """Mask (n,) of the rows that are not the first ones of a sequence which the model takes as given."""
     effects = model.every_effect
-    if effects.fills_gaps and not effects.conditional:
+    if not effects.gives_first_rows:
         return np.ones(len(begin), dtype=bool)
     return np.asarray(np.arange(len(begin)) - begin >= effects.reach)
 

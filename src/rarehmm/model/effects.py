@@ -225,6 +225,11 @@ class Effects:
         ar = self.autoregression
         return ar is not None and ar.fills_gaps and columns(self.family) == 1 and bool(hook(self.family, "log_scale"))
 
+    @property
+    def gives_first_rows(self) -> bool:
+        """Whether the first rows of each sequence are given, and rows without their lags have no density."""
+        return self.reach > 0 and (self.conditional or not self.fills_gaps)
+
     def check(self, coefficients: Array) -> None:
         """Raise unless the coefficients are finite, and lags stationary where they must be."""
         if not np.isfinite(coefficients).all():
@@ -663,6 +668,8 @@ def check_effects(model: Any) -> None:
             raise TypeError(f"{part} is of type {type(given).__name__}; make it with Inputs.of(series, terms).")
         if given is not None and part != "scale" and len(at.predicted) == 0:
             raise ValueError(f"{name} takes no inputs: none of its parameters has a linear predictor. Drop {part}.")
+    if model.priors.effects is None:
+        check_repeated(model.inputs, model.switching)
     if model.scale is not None and not at.power.any():
         raise ValueError(f"{name} takes no inputs on its scale: none of its parameters is one. Drop scale.")
     if ar is not None:
@@ -687,11 +694,25 @@ def check_effects(model: Any) -> None:
         raise TypeError(
             f"the inputs of transitions are of type {type(read).__name__}; make them with Inputs.of(series, terms)."
         )
+    if read is None and getattr(model.transitions, "is_softmax", False):
+        name = type(model.transitions).__name__
+        raise TypeError(f"{name} has no inputs; make them with Inputs.of(series, terms), or use Homogeneous().")
     phases = model.transitions.phases(model.n_states)
     if isinstance(ar, Hamilton) and ar.order > 1 and phases.max() > 1:
         raise ValueError(f"Hamilton({ar.order}) cannot be combined with Phases; use AroundLevel({ar.order}).")
     if model.transitions.inputs is not None and model.coordinates.is_expanded:
         raise ValueError("ExpandedMean does not support transitions with inputs; use AdditiveLogRatio().")
+
+
+def check_repeated(inputs: Inputs | None, switching: Inputs | None) -> None:
+    """Raise if shared inputs are among those that switch: without priors, only the sums of both are determined."""
+    twice = [name for name in inputs.names if name in switching.names] if inputs and switching else []
+    if twice:
+        named, them = ", ".join(map(repr, twice)), "it" if len(twice) == 1 else "them"
+        raise ValueError(
+            f"{named} {'is' if len(twice) == 1 else 'are'} in inputs and in switching, where only priors could tell a "
+            f"shared effect from those in all states. Leave {them} out of one, or use default_priors."
+        )
 
 
 def shifted(values: Array, m: int) -> Array:

@@ -1,7 +1,7 @@
 """Fixed values: parameters that are held at a given value, and transitions that cannot happen."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,22 +9,24 @@ import numpy.typing as npt
 
 from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.engine.contracts.family import Family, hook
+from rarehmm.model.parameters import NO_COEFFICIENTS
 from rarehmm.model.stationary import closed_classes
 
 
 class FixedValues(NamedTuple):
-    """Fixed parameters ``phi`` (K, P) and fixed transition probabilities ``transition`` (K, K), NaN where free.
+    """Fixed parameters ``phi`` (K, P), transition probabilities (K, K) and ``coefficients`` (c,), NaN where free.
 
     A fixed transition probability is either 0, or part of a row that is fixed as a whole.
     """
 
     phi: Array
     transition: Array
+    coefficients: Array = NO_COEFFICIENTS
 
     @property
     def is_empty(self) -> bool:
-        """Whether every parameter and transition is free."""
-        return bool(np.isnan(self.phi).all() and np.isnan(self.transition).all())
+        """Whether every parameter, transition and coefficient is free."""
+        return all(bool(np.isnan(part).all()) for part in self)
 
     @property
     def allowed(self) -> BoolArray:
@@ -44,8 +46,15 @@ class FixedValues(NamedTuple):
         rest = np.where(self.allowed.all(1, keepdims=True), transition, rest / rest.sum(-1, keepdims=True))
         return np.where(np.isnan(self.transition), rest, self.transition)
 
-    def exchangeable_groups(self, start: Array | None) -> list[IntArray]:
-        """Groups of states that no fixed value and no start probability distinguishes."""
+    def fill_coefficients(self, coefficients: Array) -> Array:
+        """Replace the fixed entries of coefficients (..., c) by their values."""
+        return np.where(np.isnan(self.coefficients), coefficients, self.coefficients)
+
+    def exchangeable_groups(self, start: Array | None, reordered: Callable[[Array, IntArray], Array]) -> list[IntArray]:
+        """Groups of states that no fixed value and no start probability distinguishes.
+
+        ``reordered`` permutes the states of coefficients.
+        """
         K = len(self.phi)
         distribution = np.zeros(K) if start is None else start
         groups: list[list[int]] = []
@@ -53,7 +62,11 @@ class FixedValues(NamedTuple):
             for group in groups:
                 swapped = np.arange(K)
                 swapped[[group[0], k]] = k, group[0]
-                new = FixedValues(self.phi[swapped], self.transition[np.ix_(swapped, swapped)])
+                new = FixedValues(
+                    self.phi[swapped],
+                    self.transition[np.ix_(swapped, swapped)],
+                    reordered(self.coefficients, swapped),
+                )
                 same = all(np.array_equal(a, b, equal_nan=True) for a, b in zip(new, self, strict=True))
                 if same and distribution[group[0]] == distribution[k]:
                     group.append(k)
@@ -63,18 +76,26 @@ class FixedValues(NamedTuple):
         return [np.array(group) for group in groups]
 
 
-def fixed_values(family: Family, K: int, fixed: Mapping[str, npt.ArrayLike] | None) -> FixedValues:
-    """Read ``fixed``, a mapping from parameter names and ``transition`` to values, with NaN or None where free."""
+def fixed_values(
+    family: Family, K: int, fixed: Mapping[str, npt.ArrayLike] | None, others: Collection[str] = ()
+) -> FixedValues:
+    """Read ``fixed``, a mapping from parameter names and ``transition`` to values, with NaN or None where free.
+
+    It may have the names of ``others``, which are left to others.
+    """
     names = [p.name for p in family.parameters]
     phi, transition = np.full((K, len(names)), np.nan), np.full((K, K), np.nan)
     if fixed is not None and not isinstance(fixed, Mapping):
         raise TypeError(f"fixed is {fixed!r}; pass a dictionary such as {{'{names[0]}': [0, None, None]}}.")
     for name, given in (fixed or {}).items():
+        if name in others:
+            continue
         if name not in (*names, "transition"):
-            close = difflib.get_close_matches(str(name), [*names, "transition"], 1)
+            close = difflib.get_close_matches(str(name), [*names, "transition", *others], 1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
             raise ValueError(
-                f"fixed has the unknown key {name!r}; valid keys are {', '.join(names)} and transition.{hint}"
+                f"fixed has the unknown key {name!r}; valid keys are {', '.join([*names, *others])} and "
+                f"transition.{hint}"
             )
         values = as_fixed_array(name, given, (K, K) if name == "transition" else (K,))
         if name == "transition":
@@ -138,7 +159,7 @@ def check_rows(transition: Array) -> Array:
 
 
 def check_tied(tied: Any, family: Family, values: FixedValues) -> tuple[str, ...]:
-    """Names of the parameters that all states share, checked.
+    """Names of the free parameters that all states share, checked.
 
     "covariance" stands for all parameters of a family of location and scale but its locations.
     """
@@ -155,6 +176,19 @@ def check_tied(tied: Any, family: Family, values: FixedValues) -> tuple[str, ...
             raise ValueError(
                 f"tied has {name!r}, which {type(family).__name__} does not have; it has {', '.join(names)}.{hint}"
             )
-        if not np.isnan(values.phi[:, names.index(name)]).all():
-            raise ValueError(f"{name} is both tied and fixed in some states; fix it in all of them, or drop one.")
-    return tuple(tied)
+        check_fixed_at_one_value(name, values.phi[:, names.index(name)])
+    return tuple(name for name in tied if np.isnan(values.phi[0, names.index(name)]))
+
+
+def check_fixed_at_one_value(name: str, values: Array) -> None:
+    """Raise unless a tied parameter is free in all states, or fixed (K,) at one value in all."""
+    free = np.isnan(values)
+    given = [None if gone else float(value) for gone, value in zip(free, values, strict=True)]
+    if free.any() and not free.all():
+        raise ValueError(
+            f"{name} is tied and fixed in some states only, {given}; fix it in all of them, or drop it from tied."
+        )
+    if len(set(given)) > 1:
+        raise ValueError(
+            f"{name} is tied and fixed at different values, {given}; fix it at one value, or drop it from tied."
+        )

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from rarehmm.common.arrays import IntArray
 from rarehmm.data.series import Series
 from rarehmm.data.summaries import Summary
 from rarehmm.engine.contracts.family import Family, check_family, domains
@@ -12,11 +13,11 @@ WIDEST = 1e60  # largest standard deviation accepted: its square is far from ove
 DIGITS = 1e-11  # smallest one relative to the largest value: derivatives come from differences of 1e-4 of it
 
 
-def check_learnable(family: Family, n_states: int, series: Series, lags: int = 0) -> None:
+def check_learnable(family: Family, n_states: int, series: Series, lags: int = 0, given: bool = False) -> None:
     """Raise unless ``n_states`` states and ``lags`` lags can be learnt from the series.
 
     It must have at least as many observations as states, they must not all be equal, and a sequence must have more rows
-    than there are lags.
+    than there are lags.  If the first rows of sequences are ``given``, none may have fewer.
     """
     check_family(family)
     if not isinstance(n_states, int | np.integer) or n_states < 1:
@@ -27,10 +28,14 @@ def check_learnable(family: Family, n_states: int, series: Series, lags: int = 0
         raise ValueError(
             f"y has {observed} observations, fewer than the {n_states} states requested; use fewer states."
         )
-    longest = int(np.diff(series.bounds).max())
-    if lags >= longest:
+    check_lengths(series.bounds, lags, 1)
+    shortest = int(np.argmin(np.diff(series.bounds)))
+    rows = int(np.diff(series.bounds)[shortest])
+    if given and lags > rows:
+        place = series.place(int(series.bounds[shortest]))
         raise ValueError(
-            f"order is {lags} and the longest sequence of y has {longest} rows; use at most {longest - 1} lags."
+            f"order is {lags} and the sequence at {place} has {rows} rows, of which none could be explained; use at "
+            f"most {rows} lags, or leave this sequence out."
         )
     if all(s.low >= s.high for s in series.summaries):
         value = ", ".join(f"{s.low:g}" for s in series.summaries)
@@ -39,6 +44,15 @@ def check_learnable(family: Family, n_states: int, series: Series, lags: int = 0
             + f" {value}; a constant series has no regimes to find."
         )
     check_spreads(series)
+
+
+def check_lengths(bounds: IntArray, lags: int, more: int = 0) -> None:
+    """Raise unless one of the sequences between ``bounds`` has as many rows as there are lags, and ``more``."""
+    longest = int(np.diff(bounds).max())
+    if lags + more > longest:
+        raise ValueError(
+            f"order is {lags} and the longest sequence of y has {longest} rows; use at most {longest - 1} lags."
+        )
 
 
 def check_spreads(series: Series) -> None:

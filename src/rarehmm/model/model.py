@@ -17,11 +17,13 @@ from rarehmm.engine.contracts.family import Family, Prior, check_family, domains
 from rarehmm.engine.contracts.transition import Transition, reading
 from rarehmm.engine.kernels.gradient import assembly, gradients_from_expectations, prior_gradient
 from rarehmm.model.autoregression import Autoregression
-from rarehmm.model.checks import as_numbers, check_distribution, check_prior
+from rarehmm.model.checks import as_numbers, check_distribution, check_prior, first_row_in
 from rarehmm.model.coefficients import Coefficients
 from rarehmm.model.coordinates import HUGE, AdditiveLogRatio, Coordinates
 from rarehmm.model.effects import Effects, check_effects
 from rarehmm.model.fixed import FixedValues, check_tied, fixed_values
+from rarehmm.model.fixed_coefficients import coefficient_keys, fixed_coefficients
+from rarehmm.model.learnable import check_lengths
 from rarehmm.model.parameters import NO_COEFFICIENTS, Parameters, Priors
 from rarehmm.model.priors import Flat, Pinned, sampled_log_density
 from rarehmm.model.stationary import check_stochastic, has_slope, stationary
@@ -54,7 +56,11 @@ class Model:
     fixed
         Values to hold fixed, by parameter name and ``transition``, with None for free entries:
         ``{"mean": [0, None], "transition": [[None, None], [1, 0]]}``.  A transition probability fixed at 0 never
-        happens; a row with any other fixed value must be fixed as a whole.  Fixed values are not part of theta.
+        happens; a row with any other fixed value must be fixed as a whole.  Coefficients are fixed by the names of
+        their inputs, in the units of the user, and lags as ``"lag 1"``: a number, or one for each state of those that
+        switch, and for each column that inputs move, where there are several.  ``{"load": [None, 0]}`` lets an input
+        move the first part of a product alone.  Names of inputs on the log scale begin with ``"log scale"``, those of
+        transitions with ``"slope"``.  Fixed values are not part of theta.
     inputs, switching, scale
         Inputs on the linear predictor whose effect all states share, those whose effect differs between states, and
         inputs on the log scale; made by ``Inputs.of``.
@@ -121,10 +127,10 @@ class Model:
         if not hasattr(self.coordinates, "unpack"):
             raise TypeError(f"coordinates is {self.coordinates!r}; use AdditiveLogRatio() or ExpandedMean().")
         self.coordinates.check(K)
+        check_effects(self)
         if not np.isnan(self.fixed_values.transition).all():
             object.__setattr__(self, "coordinates", self.coordinates.with_fixed(self.fixed_values.transition))
         object.__setattr__(self, "tied", check_tied(self.tied, self.family, self.fixed_values))
-        check_effects(self)
 
     # ------------------------------------------------------------ names and sizes
     @property
@@ -140,7 +146,14 @@ class Model:
     @functools.cached_property
     def fixed_values(self) -> FixedValues:
         """The fixed values as arrays, NaN where free."""
-        return fixed_values(self.family, self.n_states, self.fixed)
+        effects = self.every_effect
+        found = fixed_values(self.family, self.n_states, self.fixed, coefficient_keys(effects))
+        return found._replace(coefficients=fixed_coefficients(effects, found.allowed, self.fixed or {}))
+
+    @functools.cached_property
+    def fixed_coordinates(self) -> Array:
+        """Coordinates of the coefficients of inputs and lags that are fixed, NaN where free."""
+        return self.coefficients.pack(self.fixed_values.coefficients)
 
     @functools.cached_property
     def spread(self) -> IntArray:
@@ -156,7 +169,7 @@ class Model:
                 owner[i] = owner[i, 0]
         extra = np.arange(len(rows) + self.coefficients.size)
         owner = np.concatenate([owner.ravel(), owner.size + extra])
-        free = np.concatenate([phi.ravel(), rows, np.ones(self.coefficients.size, dtype=bool)])
+        free = np.concatenate([phi.ravel(), rows, np.isnan(self.fixed_coordinates)])
         mine = free & (owner == np.arange(len(owner)))
         return np.where(free, (np.cumsum(mine) - 1)[owner], -1)
 
@@ -216,7 +229,8 @@ class Model:
         phi = np.where(np.isnan(self.fixed_values.phi), np.where(self.as_logs, 1.0, 0.0), self.fixed_values.phi)
         phi = np.where(self.as_logs, np.log(np.where(self.as_logs, phi, 1.0)), phi)
         transition = np.where(np.isnan(self.fixed_values.transition), 1.0, self.fixed_values.transition)
-        return np.concatenate([phi.T.ravel(), self.coordinates.fixed(transition), np.zeros(self.coefficients.size)])
+        rows, coefficients = self.coordinates.fixed(transition), np.nan_to_num(self.fixed_coordinates)
+        return np.concatenate([phi.T.ravel(), rows, coefficients])
 
     def with_fixed(self, theta: Array) -> Array:
         """Expand points theta (..., d) to vectors of all parameters (..., full), fixed values filled in."""
@@ -256,8 +270,12 @@ class Model:
     @functools.cached_property
     def exchangeable_groups(self) -> list[IntArray]:
         """Groups of states whose permutation leaves the posterior unchanged."""
-        groups, phases = self.fixed_values.exchangeable_groups(self.start), self.transitions.phases(self.n_states)
+        groups, phases = self._distinguished(), self.transitions.phases(self.n_states)
         return [group[phases[group] == r] for group in groups for r in np.unique(phases[group])]
+
+    def _distinguished(self) -> list[IntArray]:
+        """Groups of states that neither fixed values nor the start tell apart."""
+        return self.fixed_values.exchangeable_groups(self.start, self.every_effect.reordered)
 
     @functools.cached_property
     def as_logs(self) -> BoolArray:
@@ -363,7 +381,9 @@ class Model:
         P = self.fixed_values.fill_transition(P / P.sum(1, keepdims=True))
         values = np.array(as_numbers(phi, "phi"))
         values = self.fixed_values.fill_phi(values) if values.shape == self.fixed_values.phi.shape else values
-        given = np.zeros(self.every_effect.size) if coefficients is None else as_numbers(coefficients, "coefficients")
+        fixed = self.fixed_values.coefficients
+        given = np.zeros(len(fixed)) if coefficients is None else as_numbers(coefficients, "coefficients")
+        given = self.fixed_values.fill_coefficients(given) if given.shape == fixed.shape else given
         return self.check_parameters(Parameters(values, P, self._start(P), given))
 
     def check_parameters(self, parameters: Parameters) -> Parameters:
@@ -419,7 +439,7 @@ class Model:
         ------
         TypeError, ValueError
             If it is not a ``Series``, has the wrong number of columns, lacks inputs, has known states outside those of
-            the model, or a value lies outside the family's domain.
+            the model, all sequences are shorter than the lags, or a value lies outside the family's domain.
         """
         if not isinstance(series, Series):
             raise TypeError(f"expected a Series, got {type(series).__name__}; wrap the data once: rarehmm.Series(y).")
@@ -427,9 +447,12 @@ class Model:
         highest = max(series.known_states, default=-1)
         if highest >= self.n_states:
             raise ValueError(
-                f"the highest of the known states is {highest} and the model has {self.n_states} states; "
-                f"known states are numbers from 0 to {self.n_states - 1}, and -1 where the state is unknown."
+                f"the highest of the known states is {highest} and the model has {self.n_states} states; it is that of "
+                f"{series.place(first_row_in(series, highest))}. Known states are numbers from 0 to "
+                f"{self.n_states - 1}, and -1 where the state is unknown."
             )
+        if self.every_effect.gives_first_rows:
+            check_lengths(series.bounds, self.n_lags)
         self.on(series)
 
     def on(self, series: Series) -> "Model":
@@ -536,8 +559,11 @@ class Model:
 
     def unpack_coefficients(self, theta: Array) -> Array:
         """Coefficients (..., c) of inputs and lags from vectors theta (..., d)."""
-        size = self.coefficients.size
-        return self.coefficients.unpack(np.asarray(theta, dtype=float)[..., self.size - size :])
+        return self.coefficients.unpack(self.coefficient_coordinates(theta))
+
+    def coefficient_coordinates(self, theta: Array) -> Array:
+        """Coordinates of the coefficients of inputs and lags, fixed ones included, from vectors theta (..., d)."""
+        return self.with_fixed(np.asarray(theta, dtype=float))[..., len(self.vector) - self.coefficients.size :]
 
     def unpack_all(self, theta: Array) -> tuple[Array, Array]:
         """Map many vectors theta back to natural parameters.
@@ -615,8 +641,7 @@ class Model:
             each = phi[..., :1, i] if self.family.parameters[i].name in self.tied else phi[..., i]
             total = total + sampled_log_density(prior, each, log).sum(-1)
         if self.coefficients.size > 0:
-            x = np.asarray(theta, dtype=float)[..., self.size - self.coefficients.size :]
-            total = total + self.coefficients.log_prior(x, self.priors.effects)
+            total = total + self.coefficients.log_prior(self.coefficient_coordinates(theta), self.priors.effects)
         return total if total.ndim else float(total)
 
     def log_prior_gradient(self, theta: Array) -> Array:
@@ -636,8 +661,7 @@ class Model:
         plain = len(self.vector) - self.coefficients.size
         out = np.empty(len(self.vector))
         prior_gradient(self.target, phi, transition, self.with_fixed(theta)[:plain], out[:plain])
-        x = np.asarray(theta, dtype=float)[self.size - self.coefficients.size :]
-        out[plain:] = self.coefficients.log_prior_slope(x, self.priors.effects)
+        out[plain:] = self.coefficients.log_prior_slope(self.coefficient_coordinates(theta), self.priors.effects)
         return out[self.free]
 
     @functools.cached_property
@@ -692,8 +716,8 @@ class Model:
         found = flat @ self._assemble(theta, np.eye(flat.shape[1])) if many else self._assemble(theta, flat)
         found = found.reshape(*shape, self.size)
         if slopes is not None and self.coefficients.size > 0:
-            at = slice(self.size - self.coefficients.size, None)
-            found[..., at] = self.coefficients.gradient(np.asarray(theta, dtype=float)[at], slopes)
+            each, free = self.coefficients.gradient(self.coefficient_coordinates(theta), slopes), self.fixed_coordinates
+            found[..., self.size - int(np.isnan(free).sum()) :] = each[np.isnan(free)]
         return np.asarray(found)
 
     def _assemble(self, theta: Array, expectations: Array) -> Array:

@@ -15,6 +15,7 @@ from rarehmm.data.summaries import LARGEST
 from rarehmm.engine.contracts.family import columns
 from rarehmm.engine.kernels.sequential import draw_path
 from rarehmm.model.effect_simulation import simulate_rows
+from rarehmm.model.learnable import check_lengths
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
 
@@ -172,6 +173,8 @@ def _simulate_effects(
         past = _last_rows(model, after)
         clock = 0.0 if after.has_times else float(past.clock[-1]) + 1
     T, bounds = (len(size), size.bounds) if isinstance(size, Series) else (size, np.array([0, size]))
+    if past is None and model.every_effect.gives_first_rows:
+        check_lengths(bounds, reach)
     for low in range(0, T, STRETCH):
         high = min(T, low + STRETCH)
         rows = _rows(model, size, low, high)

@@ -49,8 +49,9 @@ class Target(NamedTuple):
     @classmethod
     def of(cls, model: Any) -> "Target":
         """Build the posterior of a ``Model``, without a control variate and in the coordinates of theta."""
-        K, P, d = model.n_states, len(model.family.parameters), model.size - model.coefficients.size
+        K, P = model.n_states, len(model.family.parameters)
         plain = len(model.vector) - model.coefficients.size
+        d = int((model.free < plain).sum())
         rows, columns = model.coordinates.free(K)
         none = np.zeros((0, 0))
         return cls(

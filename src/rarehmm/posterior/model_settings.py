@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rarehmm.common.arrays import Array
 from rarehmm.data.inputs import Inputs
 from rarehmm.emissions import families
 from rarehmm.emissions._sized import Sized
@@ -25,6 +24,10 @@ from rarehmm.transitions.regression import Regression
 
 FORMAT = 2  # latest
 INPUTS = "inputs", "switching", "scale"
+
+
+class UnknownTransitionsError(ValueError):
+    """Saved transitions are not rarehmm's."""
 
 
 def check_format(version: int, what: str) -> None:
@@ -144,12 +147,14 @@ def restore_transitions(description: list[Any]) -> Any:
         return Phases(tuple(settings[0]))
     if name == "Regression":
         return Regression(Inputs.from_dict(settings[0]))
-    raise ValueError(f"{name} is not among Homogeneous, Phases, Regression; pass transitions=")
+    raise UnknownTransitionsError(f"{name} is not among Homogeneous, Phases, Regression; pass transitions=")
 
 
-def to_list(values: Array) -> list[Any]:
-    """Convert an array to nested lists for JSON, with None for NaN."""
-    return [to_list(v) if np.ndim(v) else (None if np.isnan(v) else float(v)) for v in values]
+def to_list(values: Any) -> Any:
+    """Convert an array to nested lists for JSON, or a number, with None for NaN."""
+    if np.ndim(values) == 0:
+        return None if np.isnan(values) else float(values)
+    return [to_list(v) for v in values]
 
 
 def describe(value: Any) -> list[Any]:

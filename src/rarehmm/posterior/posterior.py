@@ -15,7 +15,7 @@ from rarehmm.data.sources.checks import said
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import NO_COEFFICIENTS, Parameters
 from rarehmm.model.stationary import stationary
-from rarehmm.posterior.model_settings import check_format, model_from_settings, model_settings
+from rarehmm.posterior.model_settings import UnknownTransitionsError, check_format, model_from_settings, model_settings
 from rarehmm.posterior.named_coefficients import dimensions, named_coefficients
 from rarehmm.sampling.arviz_adapter import effective_size, inference_data, r_hat, read_posterior, write_netcdf
 from rarehmm.sampling.diagnostics import Check, verdict
@@ -373,6 +373,8 @@ class Posterior:
             checks = [Check(str(c[0]), float(c[1]), c[2] is True, *map(str, c[3:])) for c in saved["checks"]]
             why = [str(reason) for reason in saved["why"]]
             return cls(model, phi, transition, str(saved["method"]), why, checks, coefficients)
+        except UnknownTransitionsError as error:
+            raise ValueError(f"{path} has transitions that are not rarehmm's ({error}).") from None
         except DAMAGE as error:
             raise ValueError(f"{path} is damaged, or uses an unknown family ({said(error)}).") from None
 

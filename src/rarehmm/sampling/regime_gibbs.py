@@ -92,8 +92,9 @@ def draw_emissions(rng: np.random.Generator, point: Point) -> Point:
     """Draw levels, coefficients, lags and variances given the states."""
     for which in linear_groups(point.data.model):
         point = draw_linear(rng, point, which)
-    if point.data.model.coefficients.is_partial:
-        point = walk(rng, propose_lags(rng, point), own_places(point.data.model, "lags"))
+    lags = own_places(point.data.model, "lags")
+    if point.data.model.coefficients.is_partial and len(lags) > 0:
+        point = walk(rng, propose_lags(rng, point), lags)
     point = draw_variances(rng, point)
     scale = own_places(point.data.model, "scale")
     return propose(rng, point, scale) if len(scale) > 0 else point

@@ -14,7 +14,7 @@ def check_start(rng: np.random.Generator, model: Model, series: Series, start: P
     check_generator(rng)
     check_whole("steps", steps)
     model.check(series)
-    check_learnable(model.family, model.n_states, series, model.n_lags)
+    check_learnable(model.family, model.n_states, series, model.n_lags, model.every_effect.gives_first_rows)
     model.check_parameters(start)
     here = model.natural(start.phi, start.transition, start.coefficients)
     again = model.unpack(model.pack(here))  # raises if out of the bounds of theta

@@ -1,10 +1,13 @@
 """States whose visits have a minimum length: a state is several phases, passed one after the other."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from rarehmm.common.arrays import Array, IntArray
+
+MOST = 1000  # phases of all states
 
 
 class Phases(NamedTuple):
@@ -27,11 +30,21 @@ class Phases(NamedTuple):
 
     def phases(self, K: int) -> IntArray:
         """Number of phases (K,) of each state."""
+        if not isinstance(self.lengths, Sequence | np.ndarray):
+            raise TypeError(
+                f"lengths is {self.lengths!r}; pass the number of phases of each state, such as "
+                f"({', '.join([repr(self.lengths)] * K)})."
+            )
         if len(self.lengths) != K:
             raise ValueError(f"lengths is {self.lengths}; give the number of phases of each of the {K} states.")
         for k, r in enumerate(self.lengths):
             if isinstance(r, bool) or not isinstance(r, int | np.integer) or r < 1:
                 raise ValueError(f"lengths[{k}] is {r!r}; the number of phases must be a whole number, at least 1.")
+        if sum(self.lengths) > MOST:
+            raise ValueError(
+                f"lengths is {self.lengths}, {sum(self.lengths):,} phases in all; at most {MOST:,} are supported, "
+                "since each is a state of the chain. Use fewer, or longer steps of time."
+            )
         return np.array(self.lengths, dtype=np.int64)
 
     def matrices(self, transition: Array, slopes: Array, z: Array) -> Array:

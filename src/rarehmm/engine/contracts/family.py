@@ -54,7 +54,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from rarehmm.common.arrays import Array, BoolArray, IntArray
-from rarehmm.data.domains import Domain
+from rarehmm.data.domains import REALS, Domain
 from rarehmm.data.summaries import Summary
 from rarehmm.engine.dispatch import generic, provides
 from rarehmm.engine.lanes import LANES
@@ -329,8 +329,12 @@ def summed_score(family: Any, count: Any, sums: Any, c: Any, out: Any) -> Any:
 
 # ---------------------------------------------------------------- what the rest of the library asks of a family
 def returns_to(family: Any) -> tuple[str, ...]:
-    """Names of the parameters that are levels, if their columns are real numbers."""
-    return tuple(family.returns_to if has(family, "returns_to") else hook(family, "linear_predictor"))
+    """Names of the parameters that are levels."""
+    if has(family, "returns_to"):
+        return tuple(family.returns_to)
+    moved, kinds = hook(family, "linear_predictor"), domains(family)
+    real = [p for p in family.parameters if p.name in moved and p.support == "real"]
+    return tuple(p.name for p in real if kinds[p.own_column] == REALS)
 
 
 def domains(family: Family) -> tuple[Domain, ...]:
@@ -439,6 +443,7 @@ def check_moves(family: Family, name: str, y: Any, c: Any) -> None:
             '(("variance", 2.0),).'
         )
     support = {p.name: p.support for p in family.parameters}
+    check_returns_to(family, name)
     for attribute, names in (("linear_predictor", predictor), ("log_scale", tuple(one for one, _ in scale))):
         for unknown in (one for one in names if one not in support):
             raise ValueError(f"{name}: {attribute} names {unknown!r}; its parameters are {', '.join(support)}.")
@@ -465,6 +470,21 @@ def check_moves(family: Family, name: str, y: Any, c: Any) -> None:
                 f"{name}: {function.__name__} must return c or a tuple of {len(c)} constants c', not {found[1]!r}."
             )
         _tried(name, log_density, family, *found)
+
+
+def check_returns_to(family: Family, name: str) -> None:
+    """Refuse a family whose ``returns_to`` does not name real parameters of its ``linear_predictor``."""
+    if not has(family, "returns_to"):
+        return
+    levels: Any = hook(family, "returns_to")
+    if not isinstance(levels, tuple) or not all(isinstance(one, str) for one in levels):
+        raise TypeError(f'{name}: returns_to is {levels!r}; it must be a tuple of names, such as ("mean",).')
+    real = [p.name for p in family.parameters if p.support == "real" and p.name in hook(family, "linear_predictor")]
+    for unknown in (one for one in levels if one not in real):
+        raise ValueError(
+            f"{name}: returns_to names {unknown!r}; it takes real parameters of linear_predictor, here "
+            f"{', '.join(real) or 'none'}."
+        )
 
 
 def _tried(name: str, function: Any, family: Family, *args: Any) -> Any:
