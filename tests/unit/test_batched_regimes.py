@@ -7,7 +7,7 @@ from small_models import Pair
 
 import rarehmm as rh
 from rarehmm.data.inputs import Columns, Inputs, Season
-from rarehmm.exact import batched
+from rarehmm.exact import batched, batched_edges
 from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.exact.batched_edges import BatchedEdges
 from rarehmm.exact.block_sample import BlockSample
@@ -95,7 +95,15 @@ KINDS = {
 }
 
 
+@pytest.fixture(params=[1 << 27, 0], ids=["kept", "read again"])
+def short_stretches(monkeypatch, request):
+    """Stretches of 211 rows, which are kept in memory or not."""
+    for name, value in (("STRETCH_BYTES", 1), ("FEWEST", 211), ("KEPT_BYTES", request.param)):
+        monkeypatch.setattr(batched_edges, name, value)
+
+
 @pytest.mark.jit
+@pytest.mark.usefixtures("short_stretches")
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_long_series_are_read_in_stretches(kind, known, monkeypatch):
@@ -104,9 +112,7 @@ def test_long_series_are_read_in_stretches(kind, known, monkeypatch):
     series = long_series(family=family, columns=2 if isinstance(family, Pair) else 1)[known]
     model, parameters = edge_model(family, series, **effects)
     theta, alone = points_near(model, parameters, 18, 0.02), one_by_one(monkeypatch)
-    points = BatchedLogPosterior(model, series, threads=2)
-    monkeypatch.setattr(points.edges, "length", 211)
-    values = points.values(theta)
+    values = BatchedLogPosterior(model, series, threads=2).values(theta)
     expected = [log_posterior_value(model, row, series, threads=1) for row in theta[[0, 17]]]
     np.testing.assert_allclose(values[[0, 17]], expected, rtol=1e-10)
     assert alone == []
@@ -131,6 +137,7 @@ def blocks_of(series, size, before, all_of_them):
 
 
 @pytest.mark.jit
+@pytest.mark.usefixtures("short_stretches")
 @pytest.mark.parametrize("kind", ["plain", "level", "conditional", "intercept", "transitions"])
 def test_blocks_are_those_of_single_passes(kind, monkeypatch):
     family, effects = KINDS.get(kind, (rh.Gaussian(), {}))
@@ -139,9 +146,7 @@ def test_blocks_are_those_of_single_passes(kind, monkeypatch):
     theta, alone = points_near(model, parameters, 3, 0.02), one_by_one(monkeypatch)
     for all_of_them in (True, False):
         sample = blocks_of(series, 250, 100 + model.n_lags, all_of_them)
-        points = BatchedLogPosterior(model, sample, threads=1)
-        monkeypatch.setattr(points.edges, "length", 211)
-        values = points.values(theta)
+        values = BatchedLogPosterior(model, sample, threads=1).values(theta)
         np.testing.assert_allclose(values, [log_posterior_value(model, row, sample) for row in theta], rtol=1e-9)
         if all_of_them and kind != "intercept":  # of counts there is a constant, which halos have as well
             np.testing.assert_allclose(values, [log_posterior_value(model, row, series) for row in theta], rtol=1e-9)
