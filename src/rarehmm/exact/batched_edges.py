@@ -75,7 +75,8 @@ class BatchedEdges:
         self.order = np.argsort(self.unfolding.chain.target, kind="stable")  # of edges
         self.chain = lane_chain(self.unfolding, self.order)
         effects, D = self.effects, columns(model.family)
-        width = 3 + 3 * D + sum(part.size for part in (effects.location, effects.switching, effects.scale) if part)
+        inputs = effects.location, effects.switching, effects.scale, effects.slopes
+        width = 3 + 3 * D + sum(part.size for part in inputs if part)
         self.length = max(FEWEST, STRETCH_BYTES // (8 * width))  # rows of a stretch
         self.careful = len(self.chain.first_kind) > model.n_states or not model.fixed_values.allowed.all()
         few = 8 * width * len(self.rows) <= KEPT_BYTES

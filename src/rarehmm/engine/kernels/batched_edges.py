@@ -101,8 +101,8 @@ class LaneState(NamedTuple):
 
     Of a tile: ``eta`` (TILE, D), ``own`` (TILE, D K) and ``zeta`` (TILE, 1): what inputs add; ``offset`` (TILE, D *),
     ``past`` (TILE, D K or 0), ``memory`` (TILE, 1), ``wide`` (TILE, K): columns as in ``edges.Columns``; ``x`` (TILE,
-    D) observations, ``p`` (TILE, U) densities, ``w`` (TILE, K K) transitions; ``mass`` (U,), ``b`` (M,), ``moved`` and
-    ``scaled`` (1, D) scratch.
+    D) observations, ``p`` (TILE, U) densities, ``w`` (TILE, K K) transitions; ``mass`` (U,), ``b`` (M,), ``predictors`` and
+    ``scales`` (1, D) scratch.
     """
 
     a: Array
@@ -124,8 +124,8 @@ class LaneState(NamedTuple):
     w: Array
     mass: Array
     b: Array
-    moved: Array
-    scaled: Array
+    predictors: Array
+    scales: Array
 
 
 def lane_state(points: LanePoints, D: int, U: int, offsets: int, pasts: int) -> LaneState:
@@ -269,11 +269,11 @@ def _find_several(family, phi, chain, marks, points, g, first, count, incomplete
                     level = load(points.level, (u, d))
                     level = level + load(g.past, (t, d * K + before)) if pasts else level
                     eta = eta - load(points.share, (k, d)) * level
-                store(g.moved, (0, d), eta)
+                store(g.predictors, (0, d), eta)
                 if scales:
-                    store(g.scaled, (0, d), load(g.zeta, (t, 0)))
+                    store(g.scales, (0, d), load(g.zeta, (t, 0)))
             c, y = lane_constants(template, points.c, k), observation(family, g.x, t)
-            eta, zeta = observation(family, g.moved, 0), observation(family, g.scaled, 0)
+            eta, zeta = observation(family, g.predictors, 0), observation(family, g.scales, 0)
             store(g.p, (t, u), density_moved(family, y, c, eta, zeta, offsets > 0, scales))
 
 
