@@ -101,8 +101,8 @@ class LaneState(NamedTuple):
 
     Of a tile: ``eta`` (TILE, D), ``own`` (TILE, D K) and ``zeta`` (TILE, 1): what inputs add; ``offset`` (TILE, D *),
     ``past`` (TILE, D K or 0), ``memory`` (TILE, 1), ``wide`` (TILE, K): columns as in ``edges.Columns``; ``x`` (TILE,
-    D) observations, ``p`` (TILE, U) densities, ``w`` (TILE, K K) transitions; ``mass`` (U,), ``b`` (M,), ``predictors`` and
-    ``scales`` (1, D) scratch.
+    D) observations, ``p`` (TILE, U) densities, ``w`` (TILE, K K) transitions; ``mass`` (U,), ``b`` (M,),
+    ``predictors`` and ``scales`` (1, D) scratch.
     """
 
     a: Array
