@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 from regime_cases import as_model, covering, label, make_case
-from small_models import Pair
 
 import rarehmm as rh
 from rarehmm.data.inputs import Columns, Inputs, Season
-from rarehmm.exact import batched
+from rarehmm.exact import batched, batched_edges
 from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.exact.batched_edges import BatchedEdges
 from rarehmm.exact.block_sample import BlockSample
@@ -73,7 +72,7 @@ def edge_model(family, series, **effects):
         effects["transitions"] = Regression(Inputs.of(series, terms))
     model = rh.Model(family, 2, rh.default_priors(family, 2, series), **made, **effects)
     D = series.n_columns
-    phi = np.array([[0.0] * D + [1.0] * D, [4.0] * D + [1.5] * D])
+    phi = np.array([[0.0] * D + [1.0] * D + [0.3], [4.0] * D + [1.5] * D + [0.0]])
     if isinstance(family, rh.Poisson):
         phi = np.array([[1.0], [5.0]])
     phi = phi[:, : len(family.parameters)]
@@ -91,22 +90,28 @@ KINDS = {
     "transitions": (rh.Gaussian(), {"autoregression": AroundLevel(1), "slopes": [Columns(("b",))]}),
     "periodic": (rh.Gaussian(), {"slopes": [Season(24, order=1)]}),
     "phases": (rh.Gaussian(), {"autoregression": AroundLevel(1), "transitions": Phases((1, 3))}),
-    "columns": (Pair(), {"transitions": Phases((2, 1))}),
+    "columns": (rh.MultivariateGaussian(2), {"autoregression": AroundLevel(2), "inputs": True, "switching": True}),
 }
 
 
+@pytest.fixture(params=[1 << 27, 0], ids=["kept", "read again"])
+def short_stretches(monkeypatch, request):
+    """Stretches of 211 rows, which are kept in memory or not."""
+    for name, value in (("STRETCH_BYTES", 1), ("FEWEST", 211), ("KEPT_BYTES", request.param)):
+        monkeypatch.setattr(batched_edges, name, value)
+
+
 @pytest.mark.jit
+@pytest.mark.usefixtures("short_stretches")
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_long_series_are_read_in_stretches(kind, known, monkeypatch):
     """What a stretch knows of the one before is enough, wherever it begins."""
     family, effects = KINDS[kind]
-    series = long_series(family=family, columns=2 if isinstance(family, Pair) else 1)[known]
+    series = long_series(family=family, columns=2 if kind == "columns" else 1)[known]
     model, parameters = edge_model(family, series, **effects)
     theta, alone = points_near(model, parameters, 18, 0.02), one_by_one(monkeypatch)
-    points = BatchedLogPosterior(model, series, threads=2)
-    monkeypatch.setattr(points.edges, "length", 211)
-    values = points.values(theta)
+    values = BatchedLogPosterior(model, series, threads=2).values(theta)
     expected = [log_posterior_value(model, row, series, threads=1) for row in theta[[0, 17]]]
     np.testing.assert_allclose(values[[0, 17]], expected, rtol=1e-10)
     assert alone == []
@@ -130,19 +135,18 @@ def blocks_of(series, size, before, all_of_them):
 
 
 @pytest.mark.jit
-@pytest.mark.parametrize("kind", ["plain", "level", "conditional", "intercept", "transitions"])
+@pytest.mark.usefixtures("short_stretches")
+@pytest.mark.parametrize("kind", ["plain", "inputs", "level", "conditional", "intercept", "transitions"])
 def test_blocks_are_those_of_single_passes(kind, monkeypatch):
     family, effects = KINDS.get(kind, (rh.Gaussian(), {}))
     series = long_series(family=family)[kind == "transitions"]
     model, parameters = edge_model(family, series, **effects)
     theta, alone = points_near(model, parameters, 3, 0.02), one_by_one(monkeypatch)
     for all_of_them in (True, False):
-        sample = blocks_of(series, 250, 100 + model.n_lags, all_of_them)
-        points = BatchedLogPosterior(model, sample, threads=1)
-        monkeypatch.setattr(points.edges, "length", 211)
-        values = points.values(theta)
+        sample = blocks_of(series, 250, 100 + model.n_lags if all_of_them or model.n_lags > 0 else 3, all_of_them)
+        values = BatchedLogPosterior(model, sample, threads=1).values(theta)
         np.testing.assert_allclose(values, [log_posterior_value(model, row, sample) for row in theta], rtol=1e-9)
-        if all_of_them and kind != "intercept":  # of counts there is a constant, which halos have as well
+        if all_of_them and not isinstance(family, rh.Poisson):  # halos have its constant as well
             np.testing.assert_allclose(values, [log_posterior_value(model, row, series) for row in theta], rtol=1e-9)
     assert alone == []
 
@@ -162,3 +166,20 @@ def test_what_cannot_go_in_lanes_goes_one_by_one(monkeypatch):
     monkeypatch.setattr(BatchedEdges, "fits", False)
     np.testing.assert_allclose(BatchedLogPosterior(model, series, threads=1).values(theta), expected, rtol=1e-10)
     assert len(alone) == 4
+
+
+@pytest.mark.jit
+def test_where_what_was_cut_off_may_matter_points_go_one_by_one(monkeypatch):
+    """One far value looks like the state that lasts three steps at least, and the values after it do not."""
+    y = np.random.default_rng(0).normal(size=200)
+    series = rh.Series(y)
+    far = y.copy()
+    far[100] = 60.0
+    model = rh.Model(rh.Gaussian(), 2, rh.default_priors(rh.Gaussian(), 2, series), transitions=Phases((1, 3)))
+    parameters = model.natural(np.array([[0.0, 1.0], [60.0, 1.0]]), [[0.95, 0.05], [0.1, 0.9]])
+    theta, alone = points_near(model, parameters, 3, 0.01), one_by_one(monkeypatch)
+    for values, count in ((y, 0), (far, 3)):
+        series = rh.Series(values)
+        found = BatchedLogPosterior(model, series, threads=1).values(theta)
+        np.testing.assert_allclose(found, [log_posterior_value(model, row, series) for row in theta], rtol=1e-10)
+        assert len(alone) == count

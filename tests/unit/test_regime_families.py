@@ -12,6 +12,8 @@ from scipy.stats import t as student_t
 
 import rarehmm as rh
 from rarehmm.engine.contracts.family import hook
+from rarehmm.exact.batched import BatchedLogPosterior
+from rarehmm.exact.passes import log_posterior_value
 
 T, K, LENGTHS = 7, 2, [4, 3]
 TRANSITION, START = np.array([[0.8, 0.2], [0.4, 0.6]]), np.array([0.3, 0.7])
@@ -220,6 +222,17 @@ def test_families_on_inputs_agree_with_the_enumeration_of_all_paths(case, form, 
         for one in np.eye(model.size)
     ]
     np.testing.assert_allclose(slope, differences, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("case", "form", "missing"), EVERY)
+def test_many_points_at_once_have_the_values_of_one_at_a_time(case, form, missing):
+    model, parameters, series = setting(case, form, missing)
+    theta = model.pack(parameters) + 0.05 * np.random.default_rng(4).normal(size=(2, model.size))
+    points = BatchedLogPosterior(model, series, threads=1)
+    assert points.edges is not None
+    np.testing.assert_allclose(
+        points.values(theta), [log_posterior_value(model, row, series) for row in theta], rtol=1e-10
+    )
 
 
 @pytest.mark.parametrize(

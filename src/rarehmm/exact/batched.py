@@ -6,6 +6,7 @@ lags, phases or known states, and where the rows are a sample of blocks, values 
 ``batched_edges``), and there is one pass per point for gradients.
 """
 
+import functools
 import os
 import threading
 from concurrent.futures import wait
@@ -29,7 +30,7 @@ from rarehmm.exact.passes import log_posterior, log_posterior_value, needs_edges
 from rarehmm.exact.statistics import n_summed
 from rarehmm.model.model import Model
 
-TOGETHER = 4  # groups of points that share what is computed from rows alone
+TOGETHER = 8  # groups of points that share what is computed from rows alone
 MESSAGE_BYTES = 1 << 27  # limit on the messages of sixteen points that are kept for the backward pass
 
 
@@ -43,13 +44,17 @@ class BatchedLogPosterior:
         self.threads = threads or available_threads()
         self.objective = objective_of(series)
         self.is_exact = self.objective.is_exact
-        self.edges: BatchedEdges | None = None
-        if (self.rows_differ or not self.is_exact) and fits_lanes(model, series):
-            edges = BatchedEdges(model, series)
-            self.edges = edges if edges.fits else None
         self.short = self.is_exact and 2 * (len(series) + 1) * model.n_states * 8 * LANES <= MESSAGE_BYTES
         self.underflow_matters: bool | None = None  # whether forbidden transitions leave hardly any path
         self.workspaces: dict[tuple[int, int], tuple[Point, Batch]] = {}  # by thread and number of steps
+
+    @functools.cached_property
+    def edges(self) -> BatchedEdges | None:
+        """How values are computed in lanes where rows differ or are a sample of blocks; None if they are not."""
+        if (not self.rows_differ and self.is_exact) or not fits_lanes(self.model, self.series):
+            return None
+        found = BatchedEdges(self.model, self.series)
+        return found if found.fits else None
 
     def values(self, theta: Array) -> Array:
         """Log posteriors (n,); minus infinity for points out of bounds, or where blocks cannot represent the series."""
@@ -66,7 +71,7 @@ class BatchedLogPosterior:
         low, high = self.model.bounds
         out = np.full(len(theta), -np.inf)
         inside = self._stationary(theta, ((theta >= low) & (theta <= high)).all(1))
-        one_by_one = (self.rows_differ or not self.is_exact) and (self.edges is None or slopes is not None)
+        one_by_one = (self.rows_differ or not self.is_exact) and (slopes is not None or self.edges is None)
         one_by_one |= slopes is not None and (not self.short or bool(self.model.tied))
         alone = inside & (True if one_by_one else self._careful(theta, inside))
         together = np.nonzero(inside & ~alone)[0]
@@ -112,7 +117,7 @@ class BatchedLogPosterior:
     def _together(self, theta: Array, back: bool) -> tuple[Array, Array]:
         """Log posteriors (n,) of points within bounds and, with ``back``, their gradients (n, d), in lanes."""
         values, slopes = np.empty(len(theta)), np.empty(theta.shape)
-        size = LANES if self.edges is None else TOGETHER * LANES
+        size = LANES * (1 if back or self.edges is None else min(TOGETHER, -(-len(theta) // (LANES * self.threads))))
         parts = [theta[i : i + size] for i in range(0, len(theta), size)]
         waiting, stop = iter(range(len(parts))), threading.Event()  # each thread takes the next from ``waiting``
 
@@ -144,7 +149,7 @@ class BatchedLogPosterior:
 
         Where rows differ, there may be more points, which share what is computed from rows alone.
         """
-        if self.edges is not None:
+        if slopes is None and self.edges is not None:
             values[:] = self.edges.log_likelihoods(theta)
             return
         family, target, back = self.model.family, self.model.target, slopes is not None

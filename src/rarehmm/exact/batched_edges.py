@@ -6,7 +6,7 @@ begin, and the weights of rows.  Time runs from the first row to the last; of a 
 and the core itself are read, and the filter starts anew in each block.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ from rarehmm.engine.kernels.batched_edges import (
 from rarehmm.engine.kernels.lags import COMPLETE, NOTHING
 from rarehmm.engine.lanes import LANES, lane_array
 from rarehmm.exact.block_pass import CAREFUL, EVERY
-from rarehmm.exact.block_sample import BEFORE, Observations, objective_of, rows_in
+from rarehmm.exact.block_sample import BEFORE, BlockSample, Observations, objective_of, rows_in
 from rarehmm.exact.densities import ranges_between
 from rarehmm.exact.edge_pass import FAR, NEGLIGIBLE
 from rarehmm.model.autoregression import AroundLevel, Hamilton, memories
@@ -36,7 +36,9 @@ from rarehmm.model.model import Model
 from rarehmm.model.stationary import stationary
 from rarehmm.model.unfolding import Unfolding
 
-STRETCH_BYTES = 1 << 20  # of the rows that points share: half of a typical L2 cache
+STRETCH_BYTES = 1 << 20  # of a stretch of the rows that points share: half of a typical L2 cache
+FEWEST = 1 << 10  # rows of a stretch, however many columns there are
+KEPT_BYTES = 1 << 27  # limit on such rows that are kept from one call to the next
 LONGEST_GAP = 1 << 14  # steps since the last observed value for which there is a table of autocorrelations
 
 
@@ -68,15 +70,17 @@ class BatchedEdges:
         self.unfolding: Unfolding = model.unfolding
         self.is_exact = objective_of(series).is_exact
         bounds = self.rows.bounds
-        self.core = series.cores if not isinstance(series, type(self.rows)) else (bounds[:-1], bounds[1:])
+        self.core = series.cores if isinstance(series, BlockSample) else (bounds[:-1], bounds[1:])
         self.weights, self.resumes = np.asarray(series.weights), np.asarray(series.origins) <= BEFORE
         self.order = np.argsort(self.unfolding.chain.target, kind="stable")  # of edges
         self.chain = lane_chain(self.unfolding, self.order)
         effects, D = self.effects, columns(model.family)
-        width = 3 + 3 * D + sum(part.size for part in (effects.location, effects.switching, effects.scale) if part)
-        self.length = max(1024, STRETCH_BYTES // (8 * width))  # rows of a stretch
+        inputs = effects.location, effects.switching, effects.scale, effects.slopes
+        width = 3 + 3 * D + sum(part.size for part in inputs if part)
+        self.length = max(FEWEST, STRETCH_BYTES // (8 * width))  # rows of a stretch
         self.careful = len(self.chain.first_kind) > model.n_states or not model.fixed_values.allowed.all()
-        self.limited = self.careful or self.rows.states is not None
+        few = 8 * width * len(self.rows) <= KEPT_BYTES
+        self.kept = list(self._stretches()) if few else []
         self.longest_gap = self._longest_gap() if effects.fills_gaps else 0
 
     @property
@@ -107,8 +111,11 @@ class BatchedEdges:
         return np.concatenate([group.found for group in groups])
 
     # ------------------------------------------------------------ rows
-    def stretches(self) -> Iterator[Stretch]:
-        """The rows that count, and those before them, in stretches."""
+    def stretches(self) -> Iterable[Stretch]:
+        """The rows that count, and those before them, in stretches, which are kept if they are few."""
+        return self.kept or self._stretches()
+
+    def _stretches(self) -> Iterator[Stretch]:
         last: list[tuple[int, int]] = [(-1, -1)] * self.rows.n_columns  # observed, and missing row in each column
         for low, high in ranges_between(0, len(self.rows), self.length):
             stretch = self._stretch(low, high, last)
@@ -222,8 +229,7 @@ class Lanes:
         if len(stretch.begins) > 0:
             points = points._replace(starts=self._starts(stretch.begins))
         advance_edges(
-            job.model.family, self.phi, self.row, job.chain, stretch.shared, points, self.state, job.limited,
-            job.careful,
+            job.model.family, self.phi, self.row, job.chain, stretch.shared, points, self.state, job.careful
         )  # fmt: skip
 
     def _starts(self, z: Array) -> Array:

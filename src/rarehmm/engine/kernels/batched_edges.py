@@ -101,8 +101,8 @@ class LaneState(NamedTuple):
 
     Of a tile: ``eta`` (TILE, D), ``own`` (TILE, D K) and ``zeta`` (TILE, 1): what inputs add; ``offset`` (TILE, D *),
     ``past`` (TILE, D K or 0), ``memory`` (TILE, 1), ``wide`` (TILE, K): columns as in ``edges.Columns``; ``x`` (TILE,
-    D) observations, ``p`` (TILE, U) densities, ``w`` (TILE, K K) transitions; ``mass`` (U,), ``b`` (M,), ``moved`` and
-    ``scaled`` (1, D) scratch.
+    D) observations, ``p`` (TILE, U) densities, ``w`` (TILE, K K) transitions; ``mass`` (U,), ``b`` (M,),
+    ``predictors`` and ``scales`` (1, D) scratch.
     """
 
     a: Array
@@ -124,8 +124,8 @@ class LaneState(NamedTuple):
     w: Array
     mass: Array
     b: Array
-    moved: Array
-    scaled: Array
+    predictors: Array
+    scales: Array
 
 
 def lane_state(points: LanePoints, D: int, U: int, offsets: int, pasts: int) -> LaneState:
@@ -200,39 +200,31 @@ def predict(shared, points, g, first, count):
 
 @inner
 def predict_gaps(shared, points, g, first, count):
-    """Store how much of the last level is left, and the log scales, in a tile of which some rows lack lags."""
-    scales = len(points.scale) > 0
+    """Store how much of the last level is left, and the log scales, in the rows of a tile that lack lags."""
     for t in range(count):
-        mark, memory = shared.marks[first + t, 0], load(points.share, (0, 0))
-        if mark > 0:
-            memory = load(points.correlation, (mark,))
-        elif mark != COMPLETE:
-            memory = splat(0.0)
-        store(g.memory, (t, 0), memory)
-        for k in range(len(points.c)):
-            v = load(g.zeta, (t, 0)) if scales else splat(0.0)
-            if mark > 0:
-                v = v + load(points.spread, (mark,))
-            elif mark != COMPLETE:
-                v = v + load(points.first, (k,))
-            store(g.wide, (t, k), v)
+        mark = shared.marks[first + t, 0]
+        if mark != COMPLETE:
+            store(g.memory, (t, 0), load(points.correlation, (mark,)) if mark > 0 else splat(0.0))
+            for k in range(len(points.c)):
+                v = load(points.spread, (mark,)) if mark > 0 else load(points.first, (k,))
+                store(g.wide, (t, k), v + load(g.zeta, (t, 0)))  # which is 0 without inputs
 
 
 # ---------------------------------------------------------------- densities of a tile
 def find_densities(
-    family: Family, phi: Array, chain: LaneChain, points: LanePoints, g: LaneState, count: int, incomplete: bool
-) -> None:
+    family: Family, phi: Array, chain: LaneChain, marks: IntArray, points: LanePoints, g: LaneState, first: int,
+    count: int, incomplete: bool,
+) -> None:  # fmt: skip
     """Store the log densities of a tile for each kind in ``g.p``."""
     several = _find_several if columns(family) > 1 else _find_one
-    several(family, phi, chain, points, g, count, incomplete)
+    several(family, phi, chain, marks, points, g, first, count, incomplete)
 
 
 @inner
-def _find_one(family, phi, chain, points, g, count, incomplete):
+def _find_one(family, phi, chain, marks, points, g, first, count, incomplete):
     """Log densities of one column of data."""
-    K, p, template = len(points.c), g.p, prepare(family, phi[0])
-    offsets, pasts, lags = g.offset.shape[1], g.past.shape[1] > 0, len(points.share) > 0
-    scales = incomplete or len(points.scale) > 0
+    K, template, offsets = len(points.c), prepare(family, phi[0]), g.offset.shape[1]
+    lags, pasts, scales = len(points.share) > 0, g.past.shape[1] > 0, len(points.scale) > 0
     for u in range(len(chain.state)):
         k, before = chain.state[u], chain.before[u]
         c = lane_constants(template, points.c, k)
@@ -243,19 +235,24 @@ def _find_one(family, phi, chain, points, g, count, incomplete):
         for t in range(count):
             if offsets > 0:
                 eta = load(g.offset, (t, own))
-            if incomplete:
-                eta = eta - load(g.memory, (t, 0)) * (level + load(g.past, (t, before)) if pasts else level)
-            elif pasts:
+            if pasts:
                 eta = eta - share * (level + load(g.past, (t, before)))
             elif lags:
                 eta = eta - kept
             if scales:
-                zeta = load(g.wide, (t, k)) if incomplete else load(g.zeta, (t, 0))
-            store(p, (t, u), density_moved(family, load(g.x, (t, 0)), c, eta, zeta, offsets > 0, scales))
+                zeta = load(g.zeta, (t, 0))
+            store(g.p, (t, u), density_moved(family, load(g.x, (t, 0)), c, eta, zeta, offsets > 0, scales))
+        for t in range(count if incomplete else 0):
+            if marks[first + t, 0] != COMPLETE:
+                if pasts:
+                    level = load(points.level, (u, 0)) + load(g.past, (t, before))
+                eta = load(g.offset, (t, own)) - load(g.memory, (t, 0)) * level
+                zeta = load(g.wide, (t, k))
+                store(g.p, (t, u), density_moved(family, load(g.x, (t, 0)), c, eta, zeta, True, True))
 
 
 @inner
-def _find_several(family, phi, chain, points, g, count, incomplete):
+def _find_several(family, phi, chain, marks, points, g, first, count, incomplete):
     """Log densities of several columns of data, of which none has a density without its lags."""
     K, D, template = len(points.c), len(g.last), prepare(family, phi[0])
     offsets, pasts, lags = g.offset.shape[1] // D, g.past.shape[1] > 0, len(points.share) > 0
@@ -272,11 +269,11 @@ def _find_several(family, phi, chain, points, g, count, incomplete):
                     level = load(points.level, (u, d))
                     level = level + load(g.past, (t, d * K + before)) if pasts else level
                     eta = eta - load(points.share, (k, d)) * level
-                store(g.moved, (0, d), eta)
+                store(g.predictors, (0, d), eta)
                 if scales:
-                    store(g.scaled, (0, d), load(g.zeta, (t, 0)))
+                    store(g.scales, (0, d), load(g.zeta, (t, 0)))
             c, y = lane_constants(template, points.c, k), observation(family, g.x, t)
-            eta, zeta = observation(family, g.moved, 0), observation(family, g.scaled, 0)
+            eta, zeta = observation(family, g.predictors, 0), observation(family, g.scales, 0)
             store(g.p, (t, u), density_moved(family, y, c, eta, zeta, offsets > 0, scales))
 
 
@@ -305,11 +302,19 @@ def find_weights(shared, points, g, first, count):
 
 
 @inner
-def filter_tile(family, chain, shared, points, g, first, count, limited, careful):
-    """Filter a tile whose densities are known, as ``edges.forward_edges`` does; ``g.total`` accumulates its weighted
-    log likelihood.
+def is_limited(shared, first, count):
+    """Whether nodes may be out of reach in a tile: sequences begin or states are known in it, or just before it."""
+    out = first == 0
+    for t in range(max(first - 1, 0), first + count):
+        out = out or shared.begin[t] > 0 or (len(shared.label) > 0 and shared.label[t] >= 0)
+    return out
 
-    If ``limited``, some nodes may be out of reach, and if ``careful``, what is lost of them is followed as there.
+
+@inner
+def filter_tile(family, chain, shared, points, g, first, count, limited, careful):
+    """Filter a tile whose densities are known, as ``edges.forward_edges``; ``g.total`` is its weighted log likelihood.
+
+    If ``limited``, some nodes may be out of reach; if ``careful``, what is lost of them is followed as there.
     """
     M, U, regresses = len(points.rest), len(chain.state), len(points.slopes) > 0
     a, b, p, w, mass, weight, starts = g.a, g.b, g.p, g.w, g.mass, points.weight, points.starts
@@ -324,8 +329,7 @@ def filter_tile(family, chain, shared, points, g, first, count, limited, careful
         if at == RESUMES:
             for m in range(M):
                 store(a, (m,), load(points.rest, (m,)))
-        reach = limited or at > 0
-        if reach:
+        if limited:
             for u in range(U):
                 store(mass, (u,), splat(0.0))
             for m in range(M):
@@ -343,9 +347,9 @@ def filter_tile(family, chain, shared, points, g, first, count, limited, careful
                 if known < 0 or known == state[u]:
                     v = load(p, (t, u))
                     best = np.where(v > best, v, best)
-                    if reach:
+                    if limited:
                         top = np.where((v > top) & (load(mass, (u,)) > 0.0), v, top)
-            if not reach:
+            if not limited:
                 top = best
             for u in range(U):
                 v = load(p, (t, u)) - top
@@ -400,7 +404,7 @@ def load_constants(family, phi, row, c):
 
 
 @kernel
-def advance_edges(family, phi, row, chain, shared, points, g, limited, careful):
+def advance_edges(family, phi, row, chain, shared, points, g, careful):
     """Filter rows at the points with family parameters phi (LANES, K, P); other arguments as of ``filter_tile``."""
     n, D = len(shared.y), len(g.last)
     load_constants(family, phi, row, points.c)
@@ -418,7 +422,8 @@ def advance_edges(family, phi, row, chain, shared, points, g, limited, careful):
         incomplete = predict(shared, points, g, first, count)
         if incomplete:
             predict_gaps(shared, points, g, first, count)
-        find_densities(family, phi[0], chain, points, g, count, incomplete)
+        find_densities(family, phi[0], chain, shared.marks, points, g, first, count, incomplete)
         if len(points.slopes) > 0:
             find_weights(shared, points, g, first, count)
+        limited = careful or is_limited(shared, first, count)
         filter_tile(family, chain, shared, points, g, first, count, limited, careful)
