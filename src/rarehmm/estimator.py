@@ -185,7 +185,7 @@ class RareHMM(BaseEstimator):
     >>> from rarehmm import Season
     >>> hmm = RareHMM(2, ar=1, season=Season("1D", order=1), method="map").fit(y, exog=temp)
     >>> hmm.summary().loc[["coefficient[temp]", "coefficient[sin(1D) 1]"], "mean"].round(1).tolist()
-    [0.5, 3.0]
+    [0.5, 3.1]
     >>> hmm.rare_events(y, exog=temp)[["start", "duration"]]
                     start  duration
     0 2026-01-05 04:00:00        20
