@@ -16,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.common.checks import check_memory, check_whole
 from rarehmm.common.progress import OnProgress, progress_line, silent
+from rarehmm.data.new_rows import joined_inputs
 from rarehmm.data.series import Series
 from rarehmm.engine.contracts.family import Family, columns, has
 from rarehmm.exact.passes import decode
@@ -26,6 +27,7 @@ from rarehmm.posterior.events import Events
 from rarehmm.posterior.model_check import NOT_WANTED, ModelCheck, check_model
 from rarehmm.posterior.posterior import Posterior
 from rarehmm.posterior.prediction import Forecast, Stream, StreamParameters, forecast, log_score, update
+from rarehmm.posterior.regime_streams import RegimeFilter, RegimeStream
 from rarehmm.posterior.streaming import (
     Stretches,
     check_out,
@@ -39,7 +41,7 @@ from rarehmm.sampling.rule import infer
 from rarehmm.search.labels import from_labels
 from rarehmm.search.regimes import Regime, judge_states
 from rarehmm.specification.models import Specification
-from rarehmm.specification.restored import exog_names_of, settings_of
+from rarehmm.specification.restored import exog_names_of, inputs_of, settings_of
 
 logger = logging.getLogger(__name__)
 
@@ -658,7 +660,15 @@ class RareHMM(BaseEstimator):
         refuse_lengths(y, series)
         return log_score(self._fitted().model, self._points(), series, threads=self._threads)
 
-    def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Array, IntArray]:
+    def sample(
+        self,
+        n_samples: int = 1,
+        random_state: Any = None,
+        *,
+        index: Any = None,
+        exog: Any = None,
+        exog_transition: Any = None,
+    ) -> tuple[Array, IntArray]:
         """Simulate a series from one random draw of the posterior, or from its mean if ``n_average`` is 0.
 
         Parameters
@@ -667,6 +677,10 @@ class RareHMM(BaseEstimator):
             Length of the series.
         random_state : int or Generator, optional
             Seed; by default that of the estimator.
+        index : pandas.DatetimeIndex, optional
+            Times of the observations, which seasons and trends follow if the data had times.
+        exog, exog_transition : optional
+            Inputs of the observations, as in ``fit``.
 
         Returns
         -------
@@ -675,9 +689,30 @@ class RareHMM(BaseEstimator):
         states : ndarray of int, (n_samples,)
         """
         posterior, points = self._fitted(), self._points()
+        check_whole("n_samples", n_samples)
         rng = generator(self.random_state if random_state is None else random_state)
-        y, states = simulate(rng, posterior.model, points[rng.integers(len(points))], n_samples)
+        size = self._rows_to_simulate(n_samples, index, exog, exog_transition)
+        y, states = simulate(rng, posterior.model, points[rng.integers(len(points))], size)
         return y.reshape(n_samples, -1), states
+
+    def _rows_to_simulate(self, n: int, index: Any, exog: Any, exog_transition: Any) -> int | Series:
+        """Return n, or a series without observations that has times and inputs."""
+        if len(self.exog_names_in_) == 0:
+            refuse_unused(exog, exog_transition)
+        parts = inputs_of(self._fitted().model)
+        if not parts:
+            return n
+        if index is None and any(part.has_times and (part.seasons or part.trends) for part in parts):
+            raise ValueError(
+                "index is missing, and the model has a season or a trend that follows time; pass index=, a "
+                f"pandas.DatetimeIndex of {n} times."
+            )
+        y: Any = np.zeros((n, self.n_features_in_))
+        if index is not None:
+            import pandas as pd
+
+            y = pd.DataFrame(y, index)
+        return Series(y, exog=exog, exog_transition=exog_transition).without_observations()
 
     def rare_events(
         self,
@@ -827,23 +862,43 @@ class RareHMM(BaseEstimator):
         """
         series, points = self._series(X, lengths), self._points()
         model = self._fitted().model
+        if model.effects is not None:
+            regimes = RegimeFilter(model, points)
+            ahead = regimes.forecast(regimes.after(series), horizon, self._rare(rare_states))
+            return Forecast(*ahead, np.empty((0, horizon)))
         last = [last_distribution(model, point, series, threads=self._threads) for point in points]
         rng = generator(self.random_state)
         return forecast(rng, model, points, np.array(last), horizon, self._rare(rare_states), size=size)
 
-    def update(self, stream: Stream | None, y_new: npt.ArrayLike) -> Stream:
+    def update(
+        self,
+        stream: Stream | RegimeStream | None,
+        y_new: npt.ArrayLike,
+        *,
+        exog: Any = None,
+        exog_transition: Any = None,
+        states: Any = None,
+        times: Any = None,
+    ) -> Stream | RegimeStream:
         """Update the filtered state probabilities of a stream with one more observation.
 
         Parameters
         ----------
-        stream : Stream or None
+        stream : Stream, RegimeStream or None
             What the previous call returned; None starts a new stream.
         y_new : float or array-like of shape (D,)
-            The observation; NaN where missing.
+            The observation; NaN where missing.  Streams of models with lags, inputs or durations take several rows,
+            (n,) or (n, D), too.
+        exog, exog_transition : optional
+            Its inputs: numbers in the order of the columns of ``fit``, or a table with their names.
+        states : int, optional
+            Its state, if it is known.
+        times : Timestamp, optional
+            Its time, if season or trend follow time and ``y_new`` has no index.
 
         Returns
         -------
-        Stream
+        Stream or RegimeStream
             Its ``probability`` equals the last row of ``filter_proba``; ``to_dict()`` returns plain data to store.
 
         Examples
@@ -857,10 +912,27 @@ class RareHMM(BaseEstimator):
         >>> stream.seen, stream.probability.round(2)
         (3, array([0., 1.]))
         """
+        if len(self.exog_names_in_) == 0:
+            refuse_unused(exog, exog_transition)
+        follows = isinstance(stream, RegimeStream) or (stream is None and states is not None)
+        prepared = self._stream_parameters(follows or self._fitted().model.effects is not None)
+        if isinstance(prepared, StreamParameters) and not isinstance(stream, RegimeStream):
+            if states is not None:
+                raise ValueError("states is given for the first time in this stream; pass states= from the start on.")
+            return update(prepared, stream or Stream(), y_new)
+        if isinstance(prepared, StreamParameters) or isinstance(stream, Stream):
+            raise ValueError("this stream belongs to a model without lags, inputs or durations; start a new one.")
+        inputs = joined_inputs(exog, exog_transition, prepared.format.count(y_new))
+        return prepared.update(stream or RegimeStream(), y_new, exog=inputs, times=times, states=states).stream
+
+    def _stream_parameters(self, rows_differ: bool) -> StreamParameters | RegimeFilter:
+        """Return what streams need, prepared once and not for each observation."""
         posterior, cached = self._fitted(), getattr(self, "_prepared", None)
-        if cached is None or cached[:2] != (posterior, self.n_average):  # once, not for each observation
-            self._prepared = cached = posterior, self.n_average, StreamParameters.of(posterior.model, self._points())
-        return update(cached[2], stream or Stream(), y_new)
+        if cached is None or cached[:3] != (posterior, self.n_average, rows_differ):
+            make = RegimeFilter if rows_differ else StreamParameters.of
+            self._prepared = cached = posterior, self.n_average, rows_differ, make(posterior.model, self._points())
+        prepared: StreamParameters | RegimeFilter = cached[3]
+        return prepared
 
     def check(
         self, X: Any, lengths: Any = None, *, exog: Any = None, exog_transition: Any = None, states: Any = None

@@ -193,3 +193,67 @@ def test_another_fit_as_start():
     for burst in BURSTS:
         labels[burst] = 1
     assert unfitted(init=labels, durations=2).fit(Y, exog=TEMP).rare_states_.tolist() == [1]
+
+
+def test_a_stream_gives_the_filtered_probabilities(hmm):
+    wanted, stream = hmm.filter_proba(Y, exog=TEMP), None
+    for t in range(145, 155):  # phase follows time, wherever the stream begins
+        stream = hmm.update(stream, Y.iloc[t], exog=TEMP["temp"].iloc[t], times=Y.index[t])
+    assert stream.probability == pytest.approx(wanted[154], abs=1e-6)
+    stream = hmm.update(stream, Y[155:160], exog=TEMP[155:160])  # several at once, with their index
+    assert stream.seen == 15
+    assert stream.probability == pytest.approx(wanted[159], abs=1e-6)
+    stream = rh.RegimeStream.from_dict(stream.to_dict())
+    known = hmm.update(stream, Y.iloc[160], exog={"temp": TEMP["temp"].iloc[160]}, times=Y.index[160], states=0)
+    assert known.probability == pytest.approx([1, 0])
+
+
+def test_streams_of_transitions_with_inputs_and_of_known_states():
+    hmm = unfitted(season=None).fit(Y.to_numpy(), exog=TEMP.to_numpy(), exog_transition=LOAD.to_numpy())
+    more = {"exog": TEMP.to_numpy(), "exog_transition": LOAD.to_numpy()}
+    wanted, stream = hmm.filter_proba(Y.to_numpy(), **more), None
+    for t in range(4):
+        stream = hmm.update(stream, Y.iloc[t], **{name: x[t] for name, x in more.items()})
+    stream = hmm.update(stream, Y.to_numpy()[4:9], **{name: x[4:9] for name, x in more.items()})
+    assert stream.probability == pytest.approx(wanted[8], abs=1e-9)
+    with pytest.raises(ValueError, match="only one of exog and exog_transition has names"):
+        hmm.update(None, 20.0, exog=TEMP[:1], exog_transition=[0.0])
+    named = unfitted(season=None).fit(Y, exog=TEMP, exog_transition=LOAD)
+    stream = named.update(None, Y[:5], exog=TEMP[:5], exog_transition=LOAD[:5])
+    assert stream.probability == pytest.approx(wanted[4], abs=1e-6)
+    plain = unfitted(ar=None, season=None).fit(Y)
+    stream = plain.update(plain.update(None, 20.0, states=1), 20.0)
+    assert isinstance(stream, rh.RegimeStream)
+    assert stream.probability == pytest.approx(plain.filter_proba([20.0, 20.0], states=[1, -1])[1])
+    with pytest.raises(ValueError, match=r"states is given for the first time .* pass states= from the start on"):
+        plain.update(plain.update(None, 20.0), 20.0, states=1)
+    with pytest.raises(ValueError, match="belongs to a model without lags, inputs or durations; start a new one"):
+        hmm.update(plain.update(None, 20.0), 20.0, exog=[20.0], exog_transition=[0.0])
+    with pytest.raises(ValueError, match="exog is given, and the model was fitted without inputs"):
+        plain.update(None, 20.0, exog=[1.0])
+
+
+def test_samples_follow_times_and_inputs(hmm):
+    hours = pd.date_range("2026-06-01", periods=2400, freq="h")
+    temp = pd.DataFrame({"temp": np.where(np.arange(2400) < 1200, 0.0, 40.0)}, hours)
+    x, states = hmm.sample(2400, index=hours, exog=temp)
+    ordinary = x[states == 0, 0], hours[states == 0].hour
+    assert ordinary[0][:1000].mean() == pytest.approx(ordinary[0][-1000:].mean() - 20, abs=4)
+    assert ordinary[0][ordinary[1] == 6].mean() > ordinary[0][ordinary[1] == 18].mean() + 3
+    lags = unfitted(season=None).fit(Y)
+    y, _ = lags.sample(300)
+    assert y.shape == (300, 1)
+    with pytest.raises(ValueError, match=r"index is missing, .* pass index=, a pandas.DatetimeIndex of 10 times"):
+        hmm.sample(10, exog=temp[:10])
+    with pytest.raises(ValueError, match="future inputs missing: 'temp'; pass exog="):
+        hmm.sample(10, index=hours[:10])
+    with pytest.raises(ValueError, match="exog has 9 rows and y has 10"):
+        hmm.sample(10, index=hours[:10], exog=temp[:9])
+    with pytest.raises(ValueError, match="exog is given, and the model was fitted without inputs"):
+        lags.sample(10, exog=temp[:10])
+
+
+def test_events_to_come(hmm):
+    ahead = hmm.forecast(rh.Series(Y, exog=TEMP), 20)
+    assert ahead.event.shape == (20,)
+    assert 0 < ahead.event[0] < ahead.event[-1] < 1

@@ -353,6 +353,16 @@ class Series:
         whole.n_known, whole.known_states = series.n_known, series.known_states
         return whole
 
+    def without_observations(self) -> "Series":
+        """Return this series with all observations missing: what is left are sequences, times and inputs."""
+        empty = copy.copy(self)
+        empty._memory, empty.offsets = {}, np.array([0, len(self)])
+        empty.parts, empty.n_missing = (np.full((len(self), self.n_columns), np.nan),), len(self)
+        if self.exog_parts:
+            empty.exog_parts = (workers.read_parts(self.exog_parts, self.offsets, 0, len(self)),)
+        empty.state_parts, empty.index, empty._is_list = (), None, False
+        return empty
+
     def without_states(self) -> "Series":
         """Return this series without its known states."""
         free = copy.copy(self)

@@ -36,8 +36,13 @@ def settings_of(model: Model) -> dict[str, Any]:
 
 def exog_names_of(model: Model) -> tuple[str, ...]:
     """Return the names of the input columns of the series that a model was made for, if it reads any."""
+    return next((part.exog_names for part in inputs_of(model) if part.chosen), ())
+
+
+def inputs_of(model: Model) -> list[Inputs]:
+    """Return the inputs that a model reads."""
     parts = (model.inputs, model.switching, model.scale, model.transitions.inputs)
-    return next((part.exog_names for part in parts if part is not None and part.chosen), ())
+    return [part for part in parts if part is not None]
 
 
 def terms_of(inputs: Inputs) -> list[Term]:
