@@ -56,7 +56,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "common", "synthetic", "real", "grid", "eeg", "goes", "public_files", "gradients", "no_rare", "posterior",
         "rates", "runtime", "single", "sleep", "solar", "tuning_sleep", "tuning_solar", "two_rare",
     ),
-    "app": ("settings", "report", "runs", "cli"),
+    "app": ("term_texts", "settings", "input_files", "report", "runs", "cli"),
 }  # fmt: skip
 
 
