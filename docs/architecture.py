@@ -21,8 +21,8 @@ SOURCE = pathlib.Path(__file__).resolve().parent.parent / "src" / "rarehmm"
 PACKAGES: dict[str, tuple[str, ...]] = {
     "common": ("arrays", "blas", "checks", "progress", "writing"),
     "data": (
-        "sources", "tables", "workers", "rows", "clocks", "domains", "summaries", "series", "pieces", "seasons",
-        "trends", "inputs", "new_rows", "transforms", "files",
+        "sources", "tables", "input_columns", "workers", "rows", "clocks", "domains", "summaries", "series", "pieces",
+        "seasons", "trends", "inputs", "new_rows", "transforms", "files",
     ),
     "engine": ("dispatch", "lanes", "elementary", "special", "contracts", "automatic", "kernels"),
     "transitions": (),
@@ -50,13 +50,14 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "model_settings", "named_coefficients", "posterior", "prediction", "regime_streams", "streaming", "residuals",
         "predictive_checks", "model_check", "verdict", "events",
     ),
+    "specification": ("families", "terms", "models", "restored"),
     "estimator": (),
     "plots": (),
     "paper": (
         "common", "synthetic", "real", "grid", "eeg", "goes", "public_files", "gradients", "no_rare", "posterior",
         "rates", "runtime", "single", "sleep", "solar", "tuning_sleep", "tuning_solar", "two_rare",
     ),
-    "app": ("settings", "report", "runs", "cli"),
+    "app": ("term_texts", "settings", "input_files", "report", "runs", "cli"),
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import json
 import logging
 import platform
 import warnings
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,8 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from rarehmm.app.input_files import in_roles
 from rarehmm.app.report.report import Content, Overview, report
 from rarehmm.app.settings import Settings, from_mapping, read_settings
+from rarehmm.app.term_texts import durations_of, lags_of, switching_of, trend_of
 from rarehmm.common.checks import InterruptedWarning
 from rarehmm.common.progress import OnProgress, progress_line, silent
 from rarehmm.common.writing import atomic_file
@@ -43,7 +46,7 @@ class RunResult(NamedTuple):
 
     hmm: RareHMM
     events: pd.DataFrame
-    forecast: Forecast
+    forecast: Forecast | None  # None if it needs inputs that are not known yet
 
     @property
     def passed(self) -> bool:
@@ -80,10 +83,13 @@ def series_of(settings: Settings, shown: bool = False) -> Series:
     """Read the series of a run, transformed as the settings say."""
     with progress_line(shown) as on_progress:
         on_progress("reading", 0, 0)
-        table = open_files(settings.files, settings.column, settings.time)
+        columns = [*settings.column, *settings.inputs]
+        table, *beside = in_roles(open_files(settings.files, columns, settings.time), settings)
+        exog, exog_transition, states = beside
+        make = partial(Series, exog=exog, exog_transition=exog_transition, states=states)
         if isinstance(table, Source):
             if not settings.knots:
-                return Series(Logarithm(table) if settings.log else table)
+                return make(Logarithm(table) if settings.log else table)
             table = load_source(table)
     for name in table.columns:
         values = table[name].to_numpy(dtype=float)
@@ -92,7 +98,7 @@ def series_of(settings: Settings, shown: bool = False) -> Series:
         if settings.knots:
             values = detrended(values, settings.knots)
         table[name] = values
-    return Series(table[table.columns[0]] if table.shape[1] == 1 else table)
+    return make(table[table.columns[0]] if table.shape[1] == 1 else table)
 
 
 def load_source(source: Source) -> pd.DataFrame:
@@ -101,15 +107,23 @@ def load_source(source: Source) -> pd.DataFrame:
     return pd.DataFrame(source[:], None if source.index is None else source.index[:], columns)
 
 
+def estimator_of(settings: Settings, shown: bool = False) -> RareHMM:
+    """Return the estimator of a run, not fitted yet."""
+    emission = settings.emissions[0] if len(settings.emissions) == 1 else settings.emissions
+    transitions = [*settings.transitions, *(name for name in settings.exog_transition if name in settings.exog)]
+    return RareHMM(
+        settings.states, emission=emission, ar=lags_of(settings.ar), season=settings.seasons or None,
+        trend=trend_of(settings.trend), switching=switching_of(settings.switching), scale=settings.scale or None,
+        transitions=transitions or None, durations=durations_of(settings.durations), method=settings.method,
+        n_draws=settings.draws, rare_share=settings.rare_share, check_model=settings.check_model,
+        n_jobs=settings.threads, random_state=settings.seed, verbose=int(shown),
+    )  # fmt: skip
+
+
 def fit(folder: Path, settings: Settings, series: Series, shown: bool = False) -> RunResult:
     """Fit the series of a run and write all results to its folder; ``shown`` displays progress on a terminal."""
     logger.info("%s", series)
-    emission = settings.emissions[0] if len(settings.emissions) == 1 else settings.emissions
-    hmm = RareHMM(
-        settings.states, emission=emission, method=settings.method, n_draws=settings.draws,
-        rare_share=settings.rare_share, check_model=settings.check_model, n_jobs=settings.threads,
-        random_state=settings.seed, verbose=int(shown),
-    )  # fmt: skip
+    hmm = estimator_of(settings, shown)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", InterruptedWarning)  # an interrupted run is resumed, not kept half done
@@ -137,10 +151,12 @@ def write_results(
         overview.add(series.read(first, last)[:, 0], probabilities[:, rare].sum(1), probabilities.argmax(1))
     table = events.table()
     on_progress("forecast", 0, 0)
-    forecast = hmm.forecast(series, settings.horizon)
+    known = hmm.posterior_.model.transitions.inputs is None
+    forecast = hmm.forecast(series, settings.horizon) if known else None
     result = RunResult(hmm, table, forecast)
     write(folder / "events.csv", as_csv(table))
-    write(folder / "forecast.csv", as_csv(forecast_table(forecast)))
+    if forecast is not None:
+        write(folder / "forecast.csv", as_csv(forecast_table(forecast)))
     write(folder / "diagnosis.json", json.dumps(diagnosis(result), indent=1))
     on_progress("report", 0, 0)
     title = f"{', '.join(settings.column) or 'series'} in {', '.join(Path(f).name for f in settings.files)}"

@@ -56,13 +56,16 @@ BASES = 3  # numbers of states from which more are added: K - 1, K - 2, K - 3
 def find_states(model: Model, series: Series, *, threads: int | None = None) -> list[Climb]:
     """Find starting values from the data: the best climb first, then the runner-up if it is nearly as good.
 
-    Of a long series, log posteriors are those of the sample that was searched.
+    Of a long series, log posteriors are those of the sample that was searched.  Known states say which of the states
+    found is which.
     """
     model.check(series)
-    search = Search(model, series, threads)
+    search = Search(model, series.without_states(), threads)
     fits = search.best()
     if not model.fixed_values.is_empty:
         best = [match_states_to_fixed_values(model, p, search.small, threads) for p in fits]
+    elif series.n_known > 0:
+        best = [with_best_order(model, p, np.arange(model.n_states), series, threads) for p in fits]
     elif model.start is not None and not model.exchangeable:
         best = [match_states_to_start(model, p, series, threads) for p in fits]
     else:
