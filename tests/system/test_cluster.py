@@ -12,10 +12,13 @@ import pytest
 import zarr
 from dask.distributed import Client, LocalCluster
 from deadly import killed_once
+from scipy.signal import lfilter
 from small_models import model_of
 
 import rarehmm as rh
+from rarehmm.data.inputs import Columns, Inputs
 from rarehmm.exact.passes import log_posterior
+from rarehmm.model.autoregression import AroundLevel
 from rarehmm.sampling.rule import infer
 
 pytestmark = [pytest.mark.jit, pytest.mark.cluster]
@@ -89,6 +92,43 @@ def test_the_posterior_is_the_same_wherever_the_data_are(kind, y, expected, tmp_
 def test_the_posterior_is_the_same_whoever_does_the_work(kind, y, expected, tmp_path, client):
     data = y if kind == "memory" else stored(kind, y, tmp_path)
     np.testing.assert_allclose(draws(data, executor=client), expected, rtol=0, atol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def load():
+    return np.random.default_rng(5).normal(size=(30_000, 1))
+
+
+def regime_draws(y, load, **more):
+    """Draws of the posterior of two levels with autocorrelated noise and an input, by blocks."""
+    series = rh.Series(y, exog=load, memory_limit="2MB", **more)
+    model = rh.Model(
+        rh.Gaussian(), 2, rh.default_priors(rh.Gaussian(), 2, series), autoregression=AroundLevel(1),
+        inputs=Inputs.of(series, [Columns()]),
+    )  # fmt: skip
+    start = model.natural([[0.0, 1.0], [4.0, 1.0]], [[0.99, 0.01], [0.1, 0.9]], [0.1, 0.5])
+    found = infer(np.random.default_rng(1), model, series, start=start, wanted=100)
+    assert {"block sampling", "block seams"} <= {c.name for c in found.checks}
+    return found.theta
+
+
+@pytest.fixture(scope="module")
+def with_levels(load):
+    rng, states = np.random.default_rng(3), np.arange(len(load)) % 400 > 370
+    noise = lfilter([1.0], [1.0, -0.6], rng.normal(size=len(load)))
+    return 4.0 * states + noise + 0.5 * load[:, 0]
+
+
+def test_regimes_with_inputs_are_the_same_wherever_the_data_are(with_levels, load, tmp_path, client):
+    expected = regime_draws(with_levels, load)
+    for kind in ("memory map", "parquet", "dask"):
+        folders = [tmp_path / kind / name for name in "yx"]
+        for folder in folders:
+            folder.mkdir(parents=True)
+        y, x = (stored(kind, values, folder) for values, folder in zip((with_levels, load[:, 0]), folders, strict=True))
+        np.testing.assert_allclose(regime_draws(y, x), expected, rtol=0, atol=1e-9)
+        if kind == "dask":
+            np.testing.assert_allclose(regime_draws(y, x, executor=client), expected, rtol=0, atol=1e-7)
 
 
 def test_any_executor_will_do(y, tmp_path):
