@@ -95,6 +95,17 @@ def test_em_modes_and_gibbs_keep_fixed_coefficients(name):
     assert (np.ptp(draws, axis=0) > 0).any()
 
 
+@pytest.mark.parametrize("name", ["switching", "level", "transitions"])
+def test_modes_that_are_searched_have_fixed_coefficients(name):
+    model, _, _ = setting(name)
+    y = Y + 6.0 * (np.arange(T) % 20 > 15)
+    mode = rh.find_mode(model, rh.Series(y, exog=X))
+    block, place, value = CASES[name][2]
+    found = named_coefficients(mode.model, mode.model.unpack(mode.theta).coefficients)[block][place]
+    assert found == pytest.approx(value, abs=1e-12)
+    assert np.isfinite(mode.log_posterior)
+
+
 def test_an_input_fixed_at_zero_is_as_good_as_none():
     with_input = rh.Model(GAUSSIAN, 2, rh.no_priors(GAUSSIAN), inputs=BOTH, fixed={"temp": 0})
     without = rh.Model(GAUSSIAN, 2, rh.no_priors(GAUSSIAN), inputs=LOAD)

@@ -9,6 +9,7 @@ import pytest
 
 import rarehmm as rh
 from rarehmm.posterior.model_settings import model_from_settings, model_settings
+from rarehmm.samplers.baoab import Baoab
 
 GAUSSIAN = rh.Gaussian()
 TRANSITION = [[0.9, 0.1], [0.2, 0.8]]
@@ -27,9 +28,10 @@ def contradiction(name):
     labels[2:5] = [0, 1, 0]
     if name == "phases":
         return *model_of(transitions=rh.Phases((3, 3))), rh.Series(y, states=labels)
-    if name == "start":
-        labels[:3], labels[3] = -1, 1
-        return *model_of(start=[1.0, 0.0]), rh.Series(y, lengths=[3, 27], states=labels)
+    if name in ("start", "end"):
+        first = 3 if name == "start" else 29
+        labels[:] = np.where(np.arange(30) == first, 1, -1)
+        return *model_of(start=[1.0, 0.0]), rh.Series(y, lengths=[first, 30 - first], states=labels)
     model = rh.Model(
         GAUSSIAN, 3, rh.no_priors(GAUSSIAN), fixed={"transition": [[None, 0, None], [None] * 3, [None] * 3]}
     )
@@ -51,7 +53,7 @@ USES = {
 
 
 @pytest.mark.parametrize("use", USES)
-@pytest.mark.parametrize(("name", "row"), [("phases", 4), ("start", 3), ("zero", 3)])
+@pytest.mark.parametrize(("name", "row"), [("phases", 4), ("start", 3), ("end", 29), ("zero", 3)])
 def test_labels_that_contradict_the_model(name, row, use):
     model, point, series = contradiction(name)
     with pytest.raises(ValueError, match=rf"no state is possible at y\[{row}\].* Correct the labels, or use small"):
@@ -199,6 +201,16 @@ def test_streams_name_the_inputs_that_came():
 
 
 # ---------------------------------------------------------------- methods and files
+METHODS = [*((name, name) for name in ("chain", "vi", "tass", "sgld", "baoab")), ("Baoab", Baoab())]
+
+
+@pytest.mark.parametrize(("name", "method"), METHODS, ids=[name for name, _ in METHODS])
+def test_methods_on_windows_are_refused_by_name(name, method):
+    model, _ = model_of(autoregression=rh.AroundLevel(1))
+    with pytest.raises(ValueError, match=f"method is '{name}': gradients from windows need .* Use a method that reads"):
+        rh.infer(np.random.default_rng(0), model, rh.Series(np.arange(9) % 4.0), method=method)
+
+
 class Sticky(NamedTuple):
     """Transitions of a user, without inputs."""
 

@@ -149,6 +149,7 @@ class EdgePass:
         chain, effects = model.unfolding.chain, model.every_effect
         allowed = model.fixed_values.allowed
         careful = len(chain.first_kind) > K or not allowed.all() or self.may_be_tiny()
+        careful = careful or bool(parameters.start.min() < CAREFUL)
         steps_matter = (len(self.probabilities) > 0 and not back) or len(self.predictive) > 0
         self.task = EdgeTask(0, 1 if steps_matter or careful else EVERY, back, with_information or each, careful)
         width = 2 * len(chain.state) + len(chain.first_kind) + effects.width + 3

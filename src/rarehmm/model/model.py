@@ -270,12 +270,9 @@ class Model:
     @functools.cached_property
     def exchangeable_groups(self) -> list[IntArray]:
         """Groups of states whose permutation leaves the posterior unchanged."""
-        groups, phases = self._distinguished(), self.transitions.phases(self.n_states)
+        groups = self.fixed_values.exchangeable_groups(self.start, self.every_effect.reordered)
+        phases = self.transitions.phases(self.n_states)
         return [group[phases[group] == r] for group in groups for r in np.unique(phases[group])]
-
-    def _distinguished(self) -> list[IntArray]:
-        """Groups of states that neither fixed values nor the start tell apart."""
-        return self.fixed_values.exchangeable_groups(self.start, self.every_effect.reordered)
 
     @functools.cached_property
     def as_logs(self) -> BoolArray:

@@ -75,7 +75,7 @@ from rarehmm.sampling.paper_sampler import PaperSampler, by_paper
 from rarehmm.sampling.stand_in import laplace_points, stand_in
 from rarehmm.search.long_series import find_long_mode, is_long
 from rarehmm.search.mode import Mode, find_mode, relabel_states, with_ordered_states
-from rarehmm.windows.gradients import can_use_windows
+from rarehmm.windows.gradients import can_use_windows, check_windows
 
 
 class Method(NamedTuple):
@@ -103,6 +103,7 @@ FORCED = {
     "vi": Method(by_variational, "variational inference"),
 }
 INTEGRATORS = tuple(name for name in samplers.NAMES if name not in FORCED)
+ON_WINDOWS = ("chain", "tass", "sgld", "expanded_mean", "vi", *INTEGRATORS)
 METHODS = ("auto", "chain", "importance", *FORCED, *INTEGRATORS, "map")
 FEW = (
     50.0  # observations of a state; with fewer its posterior has long tails, which curvature at the mode does not show
@@ -222,6 +223,7 @@ def infer(
     check_method(method)
     if not 1 <= wanted < np.inf:
         raise ValueError(f"wanted is {wanted}; the effective sample size must be finite and at least 1.")
+    check_reading(method, model, series)
     whole, data, on_blocks, executor = series, cast(Observations, series), [], series.executor
     if model.size > 0 and is_long(model, series):
         model.check(series)
@@ -252,6 +254,13 @@ def check_method(method: Any) -> None:
             f"method is {method!r}; it must be one of {', '.join(METHODS)}, or an instance of a sampler or of "
             "PaperSampler."
         )
+
+
+def check_reading(method: Any, model: Model, series: Series) -> None:
+    """Refuse a method on windows by its name, where there are no gradients from windows."""
+    name = method if isinstance(method, str) else type(method).__name__
+    if name != method or name in ON_WINDOWS:
+        check_windows(model, series, f"method is {name!r}: ")
 
 
 def sample(job: Job, method: Any) -> Inference:

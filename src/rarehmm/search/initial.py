@@ -235,7 +235,7 @@ def with_order(model: Model, fit: Parameters, order: IntArray) -> Parameters:
     transitions have no effect yet.
     """
     P = fit.transition[np.ix_(order, order)]
-    found = replace(model, transitions=Homogeneous()).every_effect.reordered(fit.coefficients, order)
+    found = replace(model, transitions=Homogeneous(), fixed=None).every_effect.reordered(fit.coefficients, order)
     phases = model.transitions.phases(model.n_states)
     for k in np.flatnonzero(phases > 1):
         leave = min(phases[k] * (1 - P[k, k]), MOST_LEAVE)

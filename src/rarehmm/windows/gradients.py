@@ -80,12 +80,12 @@ def can_use_windows(model: Model, series: Observations) -> bool:
     return not needs_edges(model, series) and not model.tied
 
 
-def check_windows(model: Model, series: Observations) -> None:
-    """Raise unless gradients from windows exist."""
+def check_windows(model: Model, series: Observations, place: str = "") -> None:
+    """Raise unless gradients from windows exist; the message begins with the ``place`` that they are wanted for."""
     if not can_use_windows(model, series):
         raise ValueError(
-            "gradients from windows need a model without inputs, lags, phases and tied parameters, and a series "
-            "without known states. Use a method that reads all data: 'hmc', 'importance' or 'laplace'."
+            f"{place}gradients from windows need a model without inputs, lags, phases and tied parameters, and a "
+            "series without known states. Use a method that reads all data: 'hmc', 'importance' or 'laplace'."
         )
 
 
