@@ -24,6 +24,7 @@ from rarehmm.search.mode import (
     with_ordered_states,
 )
 from rarehmm.search.regimes import remove_state
+from rarehmm.transitions.homogeneous import Homogeneous
 from rarehmm.transitions.phases import Phases
 
 CHOICES = covering()
@@ -201,6 +202,9 @@ def test_vectors_and_other_coordinates_keep_coefficients():
 
 def test_states_are_matched_to_what_a_model_fixes_or_gives():
     model, parameters, series = full_model()
+    slopes = model.every_effect.slices["slopes"]
+    model = replace(model, transitions=Homogeneous())  # in which states are found
+    parameters = model.natural(parameters.phi, parameters.transition, parameters.coefficients[: slopes.start])
     mixed = with_order(model, parameters, np.array([2, 0, 1]))
     fixed = replace(model, fixed={"mean": [0.0, 3.0, None]})
     found = match_states_to_fixed_values(fixed, mixed, series, 1)

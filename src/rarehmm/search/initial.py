@@ -229,29 +229,36 @@ class Search:
 
 
 def with_order(model: Model, fit: Parameters, order: IntArray) -> Parameters:
+    """Parameters of a model of which state k has those of state ``order[k]`` of a fit."""
+    coefficients = model.every_effect.reordered(fit.coefficients, order)
+    return model.natural(fit.phi[order], fit.transition[np.ix_(order, order)], coefficients)
+
+
+def adopted(model: Model, fit: Parameters, order: IntArray) -> Parameters:
     """Parameters of a model of which state k has those of state ``order[k]`` of a fit with one transition matrix.
 
     A state of several phases stays in each so long that visits have the same mean length, if they can.  Inputs of
     transitions have no effect yet.
     """
-    P = fit.transition[np.ix_(order, order)]
-    found = replace(model, transitions=Homogeneous(), fixed=None).every_effect.reordered(fit.coefficients, order)
-    phases = model.transitions.phases(model.n_states)
+    if isinstance(model.transitions, Homogeneous):
+        return with_order(model, fit, order)
+    plain = with_order(replace(model, transitions=Homogeneous(), fixed=None), fit, order)
+    P, phases = plain.transition.copy(), model.transitions.phases(model.n_states)
     for k in np.flatnonzero(phases > 1):
         leave = min(phases[k] * (1 - P[k, k]), MOST_LEAVE)
         others = np.delete(np.arange(len(P)), k)
         P[k, others] *= leave / P[k, others].sum()
         P[k, k] = 1 - leave
-    slopes = np.zeros(model.every_effect.size - len(found))  # the last block
-    return model.natural(fit.phi[order], P, np.concatenate([found, slopes]))
+    slopes = np.zeros(model.every_effect.size - len(plain.coefficients))  # the last block
+    return model.natural(plain.phi, P, np.concatenate([plain.coefficients, slopes]))
 
 
 def match_states_to_start(model: Model, fit: Parameters, series: Series, threads: int | None) -> Parameters:
     """Relabel the states of a fit to match the model's given distribution of the first state."""
     free = replace(model, start=None)
-    first = expectations(free, with_order(free, fit, np.arange(len(fit.phi))), series, threads=threads).first
+    first = expectations(free, adopted(free, fit, np.arange(len(fit.phi))), series, threads=threads).first
     start = np.maximum(np.asarray(model.start, dtype=float), 1e-9)
-    return with_order(model, fit, scipy.optimize.linear_sum_assignment(-np.log(start)[:, None] * first)[1])
+    return adopted(model, fit, scipy.optimize.linear_sum_assignment(-np.log(start)[:, None] * first)[1])
 
 
 def match_states_to_fixed_values(model: Model, fit: Parameters, series: Series, threads: int | None) -> Parameters:
@@ -268,7 +275,7 @@ def match_states_to_phases(model: Model, fit: Parameters, series: Series, thread
     order = np.empty(model.n_states, dtype=np.int64)
     order[np.argsort(phases, kind="stable")] = np.argsort(np.diag(fit.transition), kind="stable")
     if len(np.unique(phases)) == 1:
-        return with_order(model, fit, np.arange(model.n_states))
+        return adopted(model, fit, np.arange(model.n_states))
     return with_best_order(model, fit, order, series, threads)
 
 
@@ -279,7 +286,7 @@ def with_best_order(model: Model, fit: Parameters, order: IntArray, series: Seri
     """
 
     def height(order: IntArray) -> float:
-        return log_likelihood(model, with_order(model, fit, order), series, threads=threads)
+        return log_likelihood(model, adopted(model, fit, order), series, threads=threads)
 
     best, swaps = height(order), list(combinations(range(model.n_states), 2))
     while swaps:
@@ -290,7 +297,7 @@ def with_best_order(model: Model, fit: Parameters, order: IntArray, series: Seri
         if max(heights) <= best + 1e-9 * abs(best):
             break
         order, best = tried[int(np.argmax(heights))], max(heights)
-    return with_order(model, fit, order)
+    return adopted(model, fit, order)
 
 
 def distinct(model: Model, climbs: list[Climb]) -> list[Climb]:
