@@ -50,7 +50,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "model_settings", "named_coefficients", "posterior", "prediction", "regime_streams", "streaming", "residuals",
         "predictive_checks", "model_check", "verdict", "events",
     ),
-    "specification": ("families", "terms", "models", "restored"),
+    "specification": ("given", "families", "terms", "models", "restored"),
     "estimator": (),
     "plots": (),
     "paper": (

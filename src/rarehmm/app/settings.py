@@ -34,7 +34,7 @@ class Settings:
     )
     ar: int | str | None = field(
         default=None,
-        metadata={"help": "Lags of autocorrelated noise around the level of a state: 2. Other forms: intercept:2."},
+        metadata={"help": "Lags of autocorrelated noise: 2; or of a certain form: level:2, intercept:2."},
     )
     season: list[str | int] = field(
         default_factory=list,
