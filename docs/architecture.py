@@ -21,8 +21,8 @@ SOURCE = pathlib.Path(__file__).resolve().parent.parent / "src" / "rarehmm"
 PACKAGES: dict[str, tuple[str, ...]] = {
     "common": ("arrays", "checks", "progress", "writing"),
     "data": (
-        "sources", "tables", "workers", "rows", "clocks", "domains", "summaries", "series", "pieces", "seasons",
-        "trends", "inputs", "new_rows", "transforms", "files",
+        "sources", "tables", "workers", "rows", "clocks", "stamps", "domains", "summaries", "series", "pieces",
+        "seasons", "trends", "inputs", "new_rows", "transforms", "files",
     ),
     "engine": ("dispatch", "lanes", "elementary", "special", "contracts", "automatic", "kernels"),
     "transitions": (),

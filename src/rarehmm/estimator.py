@@ -195,7 +195,16 @@ class RareHMM(BaseEstimator):
         return unfitted
 
     # ------------------------------------------------------------ fitting
-    def fit(self, X: Any, y: Any = None, lengths: Any = None, *, client: Any = None, executor: Any = None) -> "RareHMM":
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        lengths: Any = None,
+        *,
+        regular: bool | str = True,
+        client: Any = None,
+        executor: Any = None,
+    ) -> "RareHMM":
         """Find the states, sample the posterior, and check whether the model fits the series.
 
         Parameters
@@ -207,6 +216,9 @@ class RareHMM(BaseEstimator):
             Present for compatibility with scikit-learn.
         lengths : sequence of int, optional
             Lengths of the sequences that are concatenated in ``X``.
+        regular : bool or "fill"
+            What is done about the times of rows, as in ``Series``: True refuses times that are not evenly spaced,
+            "fill" puts missing rows back as gaps, False counts rows as they are.  Other methods then do likewise.
         client : dask.distributed.Client, optional
             Dask cluster whose workers read the data and run the chains.
         executor : optional
@@ -228,6 +240,7 @@ class RareHMM(BaseEstimator):
             series = as_series(
                 X,
                 lengths,
+                regular=regular,
                 memory_limit=self.memory_limit,
                 executor=client or executor,
                 on_progress=partial(on_progress, "reading"),
@@ -252,7 +265,7 @@ class RareHMM(BaseEstimator):
                 if self.check_model
                 else NOT_WANTED
             )
-        self._given_init = self.init is not None
+        self._given_init, self._regular = self.init is not None, regular
         self.n_features_in_ = series.n_columns
         if series.names is not None:
             self.feature_names_in_ = np.array(series.names, dtype=object)
@@ -377,7 +390,7 @@ class RareHMM(BaseEstimator):
         return posterior.points(self.n_average) if self.n_average else [posterior.mean]
 
     def _series(self, X: Any, lengths: Any) -> Series:
-        posterior, series = self._fitted(), as_series(X, lengths)
+        posterior, series = self._fitted(), as_series(X, lengths, regular=getattr(self, "_regular", True))
         posterior.model.check(series)
         names = getattr(self, "feature_names_in_", None)
         if names is not None and series.names is not None and list(names) != list(series.names):

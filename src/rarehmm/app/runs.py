@@ -80,11 +80,23 @@ def series_of(settings: Settings, shown: bool = False) -> Series:
     """Read the series of a run, transformed as the settings say."""
     with progress_line(shown) as on_progress:
         on_progress("reading", 0, 0)
-        table = open_files(settings.files, settings.column, settings.time)
-        if isinstance(table, Source):
-            if not settings.knots:
-                return Series(Logarithm(table) if settings.log else table)
-            table = load_source(table)
+        table = open_files(settings.files, settings.column, settings.time, settings.date_format)
+        try:
+            return transformed(table, settings)
+        except ValueError as error:
+            raise ValueError(f"{', '.join(settings.files)}: {error}") from None
+
+
+def transformed(table: pd.DataFrame | Source, settings: Settings) -> Series:
+    """Return a table as a series, transformed as the settings say."""
+    regular = settings.spacing
+    if isinstance(table, Source):
+        if not settings.knots:
+            return Series(Logarithm(table) if settings.log else table, regular=regular)
+        table = load_source(table)
+    if regular == "fill" and settings.knots:  # a baseline follows time
+        series = Series(table, regular=regular)
+        table = pd.DataFrame(series.read(0, len(series)), series.index, table.columns)
     for name in table.columns:
         values = table[name].to_numpy(dtype=float)
         if settings.log:
@@ -92,7 +104,7 @@ def series_of(settings: Settings, shown: bool = False) -> Series:
         if settings.knots:
             values = detrended(values, settings.knots)
         table[name] = values
-    return Series(table[table.columns[0]] if table.shape[1] == 1 else table)
+    return Series(table[table.columns[0]] if table.shape[1] == 1 else table, regular=regular)
 
 
 def load_source(source: Source) -> pd.DataFrame:

@@ -19,6 +19,7 @@ from rarehmm.data.clocks import Clock, clock_of
 from rarehmm.data.domains import REALS, Domain
 from rarehmm.data.rows import Rows, assemble
 from rarehmm.data.sources.table import Source
+from rarehmm.data.stamps import Gaps, Scan, examine, fill, fill_index, scan_steps
 from rarehmm.data.summaries import LARGEST, Summary, Totals, scan_inputs, scan_rows, scan_states
 from rarehmm.data.tables import Table, sequences, table
 
@@ -49,9 +50,15 @@ class Series:
         Lengths of the sequences that are concatenated in ``y``; by default ``y`` is a single sequence.
     exog : optional
         Input columns (T, m), in any of the forms of ``y``; a list if ``y`` is a list of sequences.  Every value must be
-        finite.  A pandas index must agree with that of ``y``.
+        finite.  A pandas index must agree with that of ``y``; with ``regular="fill"``, missing rows may be there.
     states : optional
         Known states (T,), in any of the forms of ``y``: whole numbers from 0, and -1 or NaN where the state is unknown.
+    regular : bool or "fill"
+        What is done about the times of rows.  True: they must be evenly spaced within each sequence, with no row
+        missing or repeated.  "fill": missing rows are put back as gaps (NaN).  False: each row is one step of the
+        model, whatever the time between rows, which must not go back.  Months, quarters, years and weekdays are even
+        steps, and clocks may be changed for summer if times have their zone.  An index of numbers without a name holds
+        labels, which only must not go back.
     memory_limit : int or str
         Approximate memory that a fit may use, in bytes or as text such as "512MB".  A series that needs more is
         processed block by block, with a random sample of blocks standing for the rest.
@@ -89,8 +96,8 @@ class Series:
     Raises
     ------
     ValueError
-        If a value is infinite, if all are missing, if an input is missing, if a known state is not a whole number, or
-        if shapes, ``lengths`` or indices do not agree.
+        If a value is infinite, if all are missing, if an input is missing, if a known state is not a whole number, if
+        times are not as ``regular`` says, or if shapes, ``lengths`` or indices do not agree.
     TypeError
         If ``y`` is not numeric.
 
@@ -108,6 +115,7 @@ class Series:
         *,
         exog: Any = None,
         states: Any = None,
+        regular: bool | str = True,
         memory_limit: int | str = "1GB",
         executor: Any = None,
         on_progress: workers.OnPassProgress = workers.ignore_progress,
@@ -131,9 +139,11 @@ class Series:
         self.names = tables[0].names
         self._is_list = parts is not None
         self._memory: dict[Hashable, Any] = {}
-        self.clock = clock_of([t.index for t in tables], self.bounds)
-        inputs = self._beside(exog, "exog")
-        known = self._beside(states, "states")
+        gaps = examine([t.index for t in tables], self.bounds, regular, self._scan_steps, self.place, self.stamp)
+        inputs = self._beside(exog, "exog", gaps)
+        known = self._beside(states, "states", gaps)
+        self._put_back(gaps)
+        self.clock = clock_of(self.index if self._is_list else [self.index], self.bounds)
         self.exog_parts = tuple(t.values for t in inputs)
         self.exog_names = _column_names(inputs, exog)
         self.state_parts = tuple(t.values for t in known)
@@ -363,8 +373,11 @@ class Series:
         at = f"{name}[{part}][{inside}]" if self._is_list else f"{name}[{inside}]"
         return at + (f" ({'; '.join(more)})" if more else "")
 
-    def _beside(self, given: Any, name: str) -> list[Table]:
-        """Coerce inputs or known states to one table for each part of ``y``; an empty list if there are none."""
+    def _beside(self, given: Any, name: str, gaps: Sequence[Gaps] | None) -> list[Table]:
+        """Coerce inputs or known states to one table for each part of ``y``; an empty list if there are none.
+
+        They may have the rows that are put back in ``y``; otherwise these are put back here too.
+        """
         if given is None:
             return []
         parts = sequences(given)
@@ -376,13 +389,17 @@ class Series:
         tables = []
         for i, one in enumerate([given] if parts is None else parts):
             place = f"[{i}]" if self._is_list else ""
-            found = table(one, name + place)
-            if len(found.values) != len(self.parts[i]):
+            found, index = table(one, name + place), self.index[i] if self._is_list else self.index
+            if gaps is not None and len(found.values) == gaps[i].size:
+                index = fill_index(index, gaps[i])
+            elif len(found.values) != len(self.parts[i]):
                 raise ValueError(
                     f"{name}{place} has {len(found.values)} rows and y{place} has {len(self.parts[i])}; pass one row "
                     f"for each observation, such as {name}.reindex(y.index) with pandas."
                 )
-            _check_index(self.index[i] if self._is_list else self.index, found.index, name + place)
+            _check_index(index, found.index, name + place)
+            if gaps is not None and len(found.values) < gaps[i].size:
+                found = found._replace(values=fill(found.values, gaps[i]))
             tables.append(found)
         widths = [t.values.shape[1] for t in tables]
         if name == "states" and max(widths) > 1:
@@ -391,6 +408,20 @@ class Series:
             i = next(i for i, width in enumerate(widths) if width != widths[0])
             raise ValueError(f"{name}[{i}] has {widths[i]} columns and {name}[0] has {widths[0]}; they must agree.")
         return tables
+
+    def _put_back(self, gaps: Sequence[Gaps] | None) -> None:
+        """Put missing rows back in ``y``, as NaN."""
+        if gaps is None or sum(one.size for one in gaps) == len(self):
+            return
+        whole = Gaps(
+            np.concatenate([one.late + low for one, low in zip(gaps, self.offsets.tolist(), strict=False)]),
+            np.concatenate([one.missing for one in gaps]), len(self),
+        )  # fmt: skip
+        index = self.index if self._is_list else [self.index]
+        filled = [fill_index(one, own) for one, own in zip(index, gaps, strict=True)]
+        self.index = filled if self._is_list else filled[0]
+        self.parts = tuple(fill(part, own) for part, own in zip(self.parts, gaps, strict=True))
+        self.bounds, self.offsets = whole.place(self.bounds), whole.place(self.offsets)
 
     def _within(self, row: int) -> tuple[int, int, Any]:
         """Return the part that a row belongs to, its number within that part, and the index of that part."""
@@ -455,6 +486,15 @@ class Series:
         summaries = tuple(t.summary() for t in totals)
         return (self._together(summaries) if self.n_columns > 1 else summaries), missing
 
+    def _scan_steps(self, parts: Sequence[Any], step: float) -> list[Scan]:
+        """Make one pass over the stamps of all rows, given as seconds: look at the steps between them."""
+        items, T = [], len(self)
+        for first in range(0, T, STRETCH):
+            low, last = max(first - 1, 0), min(first + STRETCH, T)
+            joins = self.bounds[slice(*np.searchsorted(self.bounds, [low, last]))] - low
+            items.append(workers.Item(low, last, (joins, low, step)))
+        return self._over_parts(parts, scan_steps, items)
+
     def _scan_inputs(self) -> tuple[Summary, ...]:
         """Make one pass over the inputs: reject missing and infinite values, summarise the columns."""
         totals = [Totals() for _ in self.exog_names]
@@ -488,10 +528,12 @@ class Series:
             known, every = known + count, every | some
         return known, tuple(sorted(every))
 
-    def _over_parts(self, parts: Sequence[Any], work: Callable[..., R]) -> list[R]:
+    def _over_parts(
+        self, parts: Sequence[Any], work: Callable[..., R], items: Sequence[workers.Item] | None = None
+    ) -> list[R]:
         """Return ``work(rows)`` for each stretch of a table beside y, in order."""
         T, read = len(self), functools.partial(workers.read_parts, parts, self.offsets)
-        items = [workers.Item(low, min(low + STRETCH, T), ()) for low in range(0, T, STRETCH)]
+        items = items or [workers.Item(low, min(low + STRETCH, T), ()) for low in range(0, T, STRETCH)]
         if self.executor is not None:
             return workers.on_workers(self.executor, parts, self.offsets, work, items, self.on_progress)
         return workers.in_threads(read, work, items, None, self.on_progress)

@@ -44,6 +44,8 @@ def fit(
     settings: Annotated[Path | None, typer.Option(help="YAML file with settings; options take precedence.")] = None,
     column: Annotated[list[str] | None, typer.Option(help="Column to model; repeat for several columns.")] = None,
     time: Annotated[str | None, option("time")] = None,
+    date_format: Annotated[str | None, option("date_format")] = None,
+    regular: Annotated[str | None, option("regular")] = None,
     states: Annotated[int | None, option("states")] = None,
     emission: Annotated[str | None, option("emission")] = None,
     method: Annotated[str | None, option("method")] = None,
@@ -65,6 +67,7 @@ def fit(
     """Fit a model to a series in a file: regimes with uncertainty, rare events, a forecast and a report."""
     options = {
         "file": file[0] if file and len(file) == 1 else file or None, "column": column or None, "time": time,
+        "date_format": date_format, "regular": regular,
         "states": states, "emission": emission,
         "method": method, "draws": draws, "log": log, "detrend": detrend, "rare_share": rare_share,
         "threshold": threshold, "gap": gap, "shortest": shortest, "horizon": horizon,
