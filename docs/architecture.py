@@ -21,8 +21,8 @@ SOURCE = pathlib.Path(__file__).resolve().parent.parent / "src" / "rarehmm"
 PACKAGES: dict[str, tuple[str, ...]] = {
     "common": ("arrays", "checks", "progress", "writing"),
     "data": (
-        "sources", "tables", "workers", "rows", "clocks", "stamps", "domains", "summaries", "series", "pieces",
-        "seasons", "trends", "inputs", "new_rows", "transforms", "files",
+        "sources", "tables", "input_columns", "workers", "rows", "clocks", "stamps", "domains", "summaries", "series",
+        "pieces", "seasons", "trends", "inputs", "new_rows", "transforms", "files",
     ),
     "engine": ("dispatch", "lanes", "elementary", "special", "contracts", "automatic", "kernels"),
     "transitions": (),
@@ -49,6 +49,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "model_settings", "named_coefficients", "posterior", "prediction", "regime_streams", "streaming", "residuals",
         "predictive_checks", "model_check", "verdict", "events",
     ),
+    "specification": ("families", "terms", "models", "restored"),
     "estimator": (),
     "plots": (),
     "paper": (

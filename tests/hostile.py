@@ -336,9 +336,9 @@ def everything(case, folder):
     finite("sample", drawn)
     assert ((states >= 0) & (states < K)).all()
     for chosen in (None, [0]):  # (the peak of an event within a gap is missing, as its observations are)
-        events = hmm.rare_events(X, lengths, states=chosen)
+        events = hmm.rare_events(X, lengths, rare_states=chosen)
         finite("events", events[["duration", "probability"]].to_numpy(dtype=float))
-    ahead = hmm.forecast(X, 3, lengths, states=[K - 1], size=4)
+    ahead = hmm.forecast(X, 3, lengths, rare_states=[K - 1], size=4)
     for name, part in ahead._asdict().items():
         finite(name, part)
     check_laws("forecast", ahead.states)

@@ -16,20 +16,18 @@ from sklearn.exceptions import NotFittedError
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.common.checks import check_memory, check_whole
 from rarehmm.common.progress import OnProgress, progress_line, silent
+from rarehmm.data.new_rows import joined_inputs
 from rarehmm.data.series import Series
-from rarehmm.data.summaries import Summary
-from rarehmm.emissions import families
-from rarehmm.emissions.product import Product
 from rarehmm.engine.contracts.family import Family, columns, has
 from rarehmm.exact.passes import decode
 from rarehmm.model.model import Model
-from rarehmm.model.named_priors import default_priors
 from rarehmm.model.parameters import Parameters, Priors
 from rarehmm.model.simulation import simulate
 from rarehmm.posterior.events import Events
 from rarehmm.posterior.model_check import NOT_WANTED, ModelCheck, check_model
 from rarehmm.posterior.posterior import Posterior
 from rarehmm.posterior.prediction import Forecast, Stream, StreamParameters, forecast, log_score, update
+from rarehmm.posterior.regime_streams import RegimeFilter, RegimeStream
 from rarehmm.posterior.streaming import (
     Stretches,
     check_out,
@@ -42,6 +40,8 @@ from rarehmm.posterior.verdict import about_model, about_posterior
 from rarehmm.sampling.rule import infer
 from rarehmm.search.labels import from_labels
 from rarehmm.search.regimes import Regime, judge_states
+from rarehmm.specification.models import Specification
+from rarehmm.specification.restored import exog_names_of, inputs_of, settings_of
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +64,30 @@ class RareHMM(BaseEstimator):
         "multivariate_gaussian" with full covariances, which is also what "gaussian" means there.  A list has one family
         per column, independent given the state: ``["gaussian", "categorical"]`` is
         ``Product(Gaussian(), Categorical(n))``.
+    ar : int or autoregression, default None
+        Number of lags of autocorrelated noise around the level of each state, ``AroundLevel(p)``; or one of
+        ``AroundLevel``, ``Intercept`` (a regression on the last values, with an intercept for each state) and
+        ``Hamilton``.  None or 0: observations are independent given the states.
+    season : str, number, Season or list of these, default None
+        Periods of seasons: a length of time such as "1D" or "7D", for which the data need a time index, or a number of
+        steps.  ``Season(period, order)`` has the number of harmonics, by default 8 for the first season and 4 for each
+        other one.
+    trend : "linear", int or Trend, default None
+        A linear trend, or a spline with so many knots between the ends of the series.
+    switching : bool, str or list, default False
+        What has an effect of its own in each state: True for season, trend and all columns of ``exog``, or names of
+        these: "season", "trend", a period, a column; and "ar" for lags.  By default all states share these effects:
+        there is little to learn them from in a rare state.
+    scale : str, term or list, default None
+        On what the spread of the observations (counts have none) depends: "season", "trend", periods or names of
+        columns.  Effects are on the log scale.
+    transitions : str, term, list or transition, default None
+        On what the transition probabilities depend, besides the columns of ``exog_transition``: "season", "trend",
+        periods or names of columns; or an object such as ``Regression(inputs)``, or a transition of your own.
+    durations : int or list of int, default None
+        Shortest visits to each state, or to all of them, in steps: a state has so many phases, and the lengths of its
+        visits have a negative binomial distribution.  With a list, states keep its order, and the data decide which
+        state is which.  None: visits have geometric lengths.
     method : str, sampler or PaperSampler, default "auto"
         How to sample the posterior.  "auto" picks the fastest method that is accurate for the posterior at hand;
         "chain", "importance", "gibbs", "hmc" and "langevin" select one; "laplace" and "vi" draw from a Gaussian
@@ -133,6 +157,8 @@ class RareHMM(BaseEstimator):
         Number of columns of the data.
     feature_names_in_ : ndarray of str
         Names of the columns, if the data had names.
+    exog_names_in_ : ndarray of str
+        Names of the columns of ``exog`` and ``exog_transition``; without names, x0, x1, ... and z0, z1, ...
 
     Examples
     --------
@@ -149,6 +175,22 @@ class RareHMM(BaseEstimator):
        start    end  duration
     0   5000   5019        20
     1  15000  15029        30
+
+    A server metric with a daily season, autocorrelated noise and a column that explains part of it:
+
+    >>> import pandas as pd
+    >>> minutes = pd.date_range("2026-01-01", periods=1000, freq="15min")
+    >>> temp = pd.DataFrame({"temp": 20 + rng.normal(size=1000)}, minutes)
+    >>> day = 3 * np.sin(2 * np.pi * np.arange(1000) / 96)
+    >>> y = pd.Series(day + 0.5 * temp["temp"].to_numpy() + rng.normal(size=1000), minutes)
+    >>> y.iloc[400:420] += 8
+    >>> from rarehmm import Season
+    >>> hmm = RareHMM(2, ar=1, season=Season("1D", order=1), method="map").fit(y, exog=temp)
+    >>> hmm.summary().loc[["coefficient[temp]", "coefficient[sin(1D) 1]"], "mean"].round(1).tolist()
+    [0.5, 3.1]
+    >>> hmm.rare_events(y, exog=temp)[["start", "duration"]]
+                    start  duration
+    0 2026-01-05 04:00:00        20
     """
 
     def __init__(
@@ -156,6 +198,13 @@ class RareHMM(BaseEstimator):
         n_components: int = 3,
         *,
         emission: str | Family | list[Any] = "gaussian",
+        ar: Any = None,
+        season: Any = None,
+        trend: Any = None,
+        switching: Any = False,
+        scale: Any = None,
+        transitions: Any = None,
+        durations: Any = None,
         method: Any = "auto",
         n_draws: int = 1000,
         priors: Priors | None = None,
@@ -172,6 +221,13 @@ class RareHMM(BaseEstimator):
     ) -> None:
         self.n_components = n_components
         self.emission = emission
+        self.ar = ar
+        self.season = season
+        self.trend = trend
+        self.switching = switching
+        self.scale = scale
+        self.transitions = transitions
+        self.durations = durations
         self.method = method
         self.n_draws = n_draws
         self.priors = priors
@@ -201,6 +257,9 @@ class RareHMM(BaseEstimator):
         y: Any = None,
         lengths: Any = None,
         *,
+        exog: Any = None,
+        exog_transition: Any = None,
+        states: Any = None,
         regular: bool | str = True,
         client: Any = None,
         executor: Any = None,
@@ -216,6 +275,12 @@ class RareHMM(BaseEstimator):
             Present for compatibility with scikit-learn.
         lengths : sequence of int, optional
             Lengths of the sequences that are concatenated in ``X``.
+        exog : array-like, path or list, optional
+            Input columns (T, m) of the observations, in any of the forms of ``X``: every value is needed.
+        exog_transition : array-like, path or list, optional
+            Input columns on which transition probabilities depend; the step into a row uses those of that row.
+        states : array-like, optional
+            Known states (T,): whole numbers from 0, and -1 or NaN where the state is unknown.
         regular : bool or "fill"
             What is done about the times of rows, as in ``Series``: True refuses times that are not evenly spaced,
             "fill" puts missing rows back as gaps, False counts rows as they are.  Other methods then do likewise.
@@ -236,20 +301,21 @@ class RareHMM(BaseEstimator):
         check_whole("n_average", self.n_average, 0)
         if client is not None and executor is not None:
             raise ValueError("both client and executor are given; pass only one of them.")
+        refuse_inputs(y)
         with progress_line(bool(self.verbose)) as on_progress:
             series = as_series(
                 X,
                 lengths,
+                exog=exog,
+                exog_transition=exog_transition,
+                states=states,
                 regular=regular,
                 memory_limit=self.memory_limit,
                 executor=client or executor,
                 on_progress=partial(on_progress, "reading"),
             )
             refuse_lengths(y, series)
-            family = self._family(series)
-            priors = default_priors(family, self.n_components, series) if self.priors is None else self.priors
-            start = None if self.startprob is None else np.asarray(self.startprob, dtype=float)
-            model = Model(family, self.n_components, priors, start, fixed=self.fixed)
+            model = self._specification.model(series)
             result = infer(
                 generator(self.random_state), model, series, start=self._initial(model, series), wanted=self.n_draws,
                 method=self.method, threads=self._threads, on_progress=on_progress,
@@ -271,6 +337,7 @@ class RareHMM(BaseEstimator):
             self.feature_names_in_ = np.array(series.names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
+        self.exog_names_in_ = np.array(series.exog_names, dtype=object)
         logger.info(
             "%s in %.1f s by %s. %s", series, time.perf_counter() - started, self.posterior_.method, self.verdict_
         )
@@ -292,29 +359,30 @@ class RareHMM(BaseEstimator):
         RareHMM
         """
         model = posterior.model
-        self = cls(model.n_states, emission=model.family, priors=model.priors, startprob=model.start, fixed=model.fixed)
+        self = cls(
+            model.n_states, emission=model.family, priors=model.priors, startprob=model.start, fixed=model.fixed,
+            **settings_of(model),
+        )  # fmt: skip
         self.posterior_, self.regimes_, self.n_features_in_ = posterior, regimes, columns(model.family)
+        self.exog_names_in_ = np.array(exog_names_of(model), dtype=object)
         self.model_check_ = ModelCheck([], not_checked="this is a saved posterior without its series; use check(X)")
         self._given_init = False
         return self
 
-    def _family(self, series: Series) -> Any:
-        emission = self.emission
-        if isinstance(emission, list):
-            return family_per_column(emission, series)
-        if emission in ("gaussian", "multivariate_gaussian") and series.n_columns > 1:
-            return families()["multivariate_gaussian"](series.n_columns)
-        if isinstance(emission, str):
-            return family_by_name("gaussian" if emission == "multivariate_gaussian" else emission, series.summaries[0])
-        check_labels(emission, series)
-        return emission
+    @property
+    def _specification(self) -> Specification:
+        return Specification(
+            self.n_components, self.emission, self.ar, self.season, self.trend, self.switching, self.scale,
+            self.transitions, self.durations, self.priors, self.startprob, self.fixed,
+        )  # fmt: skip
 
     def _initial(self, model: Model, series: Series) -> Parameters | None:
         if self.init is None:
             return None
         if isinstance(self.init, Parameters | RareHMM):
             start = self.init._fitted().mean if isinstance(self.init, RareHMM) else self.init
-            return model.natural(start.phi, start.transition, start.coefficients)
+            same = start.coefficients.size == model.every_effect.size
+            return model.natural(start.phi, start.transition, start.coefficients if same else None)
         return from_labels(model, series, np.asarray(self.init))
 
     def _fitted(self) -> Posterior:
@@ -389,8 +457,16 @@ class RareHMM(BaseEstimator):
         posterior = self._fitted()
         return posterior.points(self.n_average) if self.n_average else [posterior.mean]
 
-    def _series(self, X: Any, lengths: Any) -> Series:
-        posterior, series = self._fitted(), as_series(X, lengths, regular=getattr(self, "_regular", True))
+    def _series(
+        self, X: Any, lengths: Any, exog: Any = None, exog_transition: Any = None, states: Any = None
+    ) -> Series:
+        posterior = self._fitted()
+        if len(self.exog_names_in_) == 0:
+            refuse_unused(exog, exog_transition)
+        regular = getattr(self, "_regular", True)
+        series = as_series(
+            X, lengths, exog=exog, exog_transition=exog_transition, states=states, regular=regular
+        )  # fmt: skip
         posterior.model.check(series)
         names = getattr(self, "feature_names_in_", None)
         if names is not None and series.names is not None and list(names) != list(series.names):
@@ -403,7 +479,16 @@ class RareHMM(BaseEstimator):
     def _threads(self) -> int | None:
         return None if self.n_jobs == -1 else self.n_jobs
 
-    def predict_proba(self, X: Any, lengths: Any = None, *, out: Any = None) -> Any:
+    def predict_proba(
+        self,
+        X: Any,
+        lengths: Any = None,
+        *,
+        exog: Any = None,
+        exog_transition: Any = None,
+        states: Any = None,
+        out: Any = None,
+    ) -> Any:
         """Return the smoothed state probabilities: those given the whole series.
 
         Parameters
@@ -412,6 +497,8 @@ class RareHMM(BaseEstimator):
             The observations, as in ``fit``.
         lengths : sequence of int, optional
             Lengths of the sequences in ``X``.
+        exog, exog_transition, states : optional
+            Inputs and known states of these observations, as in ``fit``.
         out : str or Path, optional
             Name of a .npy file or .zarr folder to write to, for a series longer than memory.
 
@@ -420,9 +507,18 @@ class RareHMM(BaseEstimator):
         ndarray, (T, K)
             With ``out``, a read-only memory map or Zarr array in single precision, computed one stretch at a time.
         """
-        return self._probabilities(self._series(X, lengths), out, causal=False)
+        return self._probabilities(self._series(X, lengths, exog, exog_transition, states), out, causal=False)
 
-    def filter_proba(self, X: Any, lengths: Any = None, *, out: Any = None) -> Any:
+    def filter_proba(
+        self,
+        X: Any,
+        lengths: Any = None,
+        *,
+        exog: Any = None,
+        exog_transition: Any = None,
+        states: Any = None,
+        out: Any = None,
+    ) -> Any:
         """Return the filtered state probabilities: those given past and present, which later data cannot change.
 
         Parameters
@@ -431,6 +527,8 @@ class RareHMM(BaseEstimator):
             The observations, as in ``fit``.
         lengths : sequence of int, optional
             Lengths of the sequences in ``X``.
+        exog, exog_transition, states : optional
+            Inputs and known states of these observations, as in ``fit``.
         out : str or Path, optional
             Name of a .npy file or .zarr folder to write to, as in ``predict_proba``.
 
@@ -439,10 +537,18 @@ class RareHMM(BaseEstimator):
         ndarray, (T, K)
             With ``out``, a read-only memory map or Zarr array in single precision.
         """
-        return self._probabilities(self._series(X, lengths), out, causal=True)
+        return self._probabilities(self._series(X, lengths, exog, exog_transition, states), out, causal=True)
 
     def stream_proba(
-        self, X: Any, lengths: Any = None, *, causal: bool = False, on_progress: OnProgress = silent
+        self,
+        X: Any,
+        lengths: Any = None,
+        *,
+        exog: Any = None,
+        exog_transition: Any = None,
+        states: Any = None,
+        causal: bool = False,
+        on_progress: OnProgress = silent,
     ) -> Stretches:
         """Iterate over the state probabilities of a series of any length, one stretch at a time.
 
@@ -452,6 +558,8 @@ class RareHMM(BaseEstimator):
             The observations, as in ``fit``.
         lengths : sequence of int, optional
             Lengths of the sequences in ``X``.
+        exog, exog_transition, states : optional
+            Inputs and known states of these observations, as in ``fit``.
         causal : bool
             False: smoothed, as in ``predict_proba``; True: filtered, as in ``filter_proba``.
         on_progress : callable
@@ -463,7 +571,7 @@ class RareHMM(BaseEstimator):
             A stretch of rows [first, last).
         probabilities : ndarray, (last - first, K)
         """
-        model, series = self._fitted().model, self._series(X, lengths)
+        model, series = self._fitted().model, self._series(X, lengths, exog, exog_transition, states)
         return stretches_of_probabilities(
             model, self._points(), series, causal=causal, threads=self._threads, on_progress=on_progress
         )
@@ -480,7 +588,9 @@ class RareHMM(BaseEstimator):
             stretches = self.stream_proba(series, causal=causal, on_progress=on_progress)
             return collect(stretches, shape) if path is None else write_stretches(stretches, shape, path)
 
-    def decode(self, X: Any, lengths: Any = None) -> tuple[float, IntArray]:
+    def decode(
+        self, X: Any, lengths: Any = None, *, exog: Any = None, exog_transition: Any = None, states: Any = None
+    ) -> tuple[float, IntArray]:
         """Find the most probable state path at the posterior mean, by the Viterbi algorithm.
 
         Parameters
@@ -489,6 +599,8 @@ class RareHMM(BaseEstimator):
             The observations, as in ``fit``.
         lengths : sequence of int, optional
             Lengths of the sequences in ``X``.
+        exog, exog_transition, states : optional
+            Inputs and known states of these observations, as in ``fit``.
 
         Returns
         -------
@@ -497,14 +609,16 @@ class RareHMM(BaseEstimator):
         path : ndarray of int, (T,)
             The states.  In this order, as in hmmlearn.
         """
-        posterior, series = self._fitted(), self._series(X, lengths)
+        posterior, series = self._fitted(), self._series(X, lengths, exog, exog_transition, states)
         K = posterior.model.n_states
         way_out = "predict_proba(X, out='probabilities.npy') works for any length; take argmax(1) of its rows."
         check_memory(f"the path of {len(series)} states", len(series) * (K + 8), way_out)
         path, value = decode(posterior.model, posterior.mean, series)
         return value, path
 
-    def predict(self, X: Any, lengths: Any = None) -> IntArray:
+    def predict(
+        self, X: Any, lengths: Any = None, *, exog: Any = None, exog_transition: Any = None, states: Any = None
+    ) -> IntArray:
         """Return the most probable state path at the posterior mean, by the Viterbi algorithm.
 
         Parameters
@@ -513,14 +627,25 @@ class RareHMM(BaseEstimator):
             The observations, as in ``fit``.
         lengths : sequence of int, optional
             Lengths of the sequences in ``X``.
+        exog, exog_transition, states : optional
+            Inputs and known states of these observations, as in ``fit``.
 
         Returns
         -------
         ndarray of int, (T,)
         """
-        return self.decode(X, lengths)[1]
+        return self.decode(X, lengths, exog=exog, exog_transition=exog_transition, states=states)[1]
 
-    def score(self, X: Any, y: Any = None, lengths: Any = None) -> float:
+    def score(
+        self,
+        X: Any,
+        y: Any = None,
+        lengths: Any = None,
+        *,
+        exog: Any = None,
+        exog_transition: Any = None,
+        states: Any = None,
+    ) -> float:
         """Return the log predictive density of a series, averaged over the posterior.
 
         Parameters
@@ -531,16 +656,27 @@ class RareHMM(BaseEstimator):
             Present for compatibility with scikit-learn.
         lengths : sequence of int, optional
             Lengths of the sequences in ``X``.
+        exog, exog_transition, states : optional
+            Inputs and known states of these observations, as in ``fit``.
 
         Returns
         -------
         float
         """
-        series = self._series(X, lengths)
+        refuse_inputs(y)
+        series = self._series(X, lengths, exog, exog_transition, states)
         refuse_lengths(y, series)
         return log_score(self._fitted().model, self._points(), series, threads=self._threads)
 
-    def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Array, IntArray]:
+    def sample(
+        self,
+        n_samples: int = 1,
+        random_state: Any = None,
+        *,
+        index: Any = None,
+        exog: Any = None,
+        exog_transition: Any = None,
+    ) -> tuple[Array, IntArray]:
         """Simulate a series from one random draw of the posterior, or from its mean if ``n_average`` is 0.
 
         Parameters
@@ -549,6 +685,10 @@ class RareHMM(BaseEstimator):
             Length of the series.
         random_state : int or Generator, optional
             Seed; by default that of the estimator.
+        index : pandas.DatetimeIndex, optional
+            Times of the observations, which seasons and trends follow if the data had times.
+        exog, exog_transition : optional
+            Inputs of the observations, as in ``fit``.
 
         Returns
         -------
@@ -557,16 +697,40 @@ class RareHMM(BaseEstimator):
         states : ndarray of int, (n_samples,)
         """
         posterior, points = self._fitted(), self._points()
+        check_whole("n_samples", n_samples)
         rng = generator(self.random_state if random_state is None else random_state)
-        y, states = simulate(rng, posterior.model, points[rng.integers(len(points))], n_samples)
+        size = self._rows_to_simulate(n_samples, index, exog, exog_transition)
+        y, states = simulate(rng, posterior.model, points[rng.integers(len(points))], size)
         return y.reshape(n_samples, -1), states
+
+    def _rows_to_simulate(self, n: int, index: Any, exog: Any, exog_transition: Any) -> int | Series:
+        """Return n, or a series without observations that has times and inputs."""
+        if len(self.exog_names_in_) == 0:
+            refuse_unused(exog, exog_transition)
+        parts = inputs_of(self._fitted().model)
+        if not parts:
+            return n
+        if index is None and any(part.has_times and (part.seasons or part.trends) for part in parts):
+            raise ValueError(
+                "index is missing, and the model has a season or a trend that follows time; pass index=, a "
+                f"pandas.DatetimeIndex of {n} times."
+            )
+        y: Any = np.zeros((n, self.n_features_in_))
+        if index is not None:
+            import pandas as pd
+
+            y = pd.DataFrame(y, index)
+        return Series(y, exog=exog, exog_transition=exog_transition).without_observations()
 
     def rare_events(
         self,
         X: Any,
         lengths: Any = None,
         *,
-        states: npt.ArrayLike | None = None,
+        exog: Any = None,
+        exog_transition: Any = None,
+        states: Any = None,
+        rare_states: npt.ArrayLike | None = None,
         threshold: float = 0.5,
         gap: int = 2,
         shortest: int = 1,
@@ -580,7 +744,9 @@ class RareHMM(BaseEstimator):
             The observations, as in ``fit``.
         lengths : sequence of int, optional
             Lengths of the sequences in ``X``.
-        states : array-like of int, optional
+        exog, exog_transition, states : optional
+            Inputs and known states of these observations, as in ``fit``.
+        rare_states : array-like of int, optional
             The states that count as rare; by default ``rare_states_``.
         threshold : float
             Total probability of the rare states at which an event starts; 0.5 minimises the expected number of
@@ -612,12 +778,13 @@ class RareHMM(BaseEstimator):
                         start  duration  state
         0 2026-01-01 11:40:00        10      1
         """
-        series = self._series(X, lengths)
-        rare = self._rare(states)
+        self._refuse_rare(states)
+        series = self._series(X, lengths, exog, exog_transition, states)
+        rare = self._rare(rare_states)
         if len(rare) == 0:
             warnings.warn(
                 "no state is classified as rare (see regimes_), so there are no events; choose states with "
-                "states=[...], or fit with a larger rare_share.",
+                "rare_states=[...], or fit with a larger rare_share.",
                 UserWarning,
                 stacklevel=2,
             )
@@ -645,15 +812,29 @@ class RareHMM(BaseEstimator):
         weight = weight if weight.sum() > 0 else np.ones(len(weight))
         return float(np.average(posterior.mean.phi[:, 0], weights=weight))
 
-    def _rare(self, states: npt.ArrayLike | None) -> IntArray:
-        rare = self.rare_states_ if states is None else np.atleast_1d(np.asarray(states))
+    def _refuse_rare(self, states: Any) -> None:
+        """Raise ValueError if known states look like a choice of states that count as rare, as in version 0.1."""
+        if states is not None and np.ndim(states) <= 1 and np.size(states) <= self._fitted().model.n_states:
+            raise ValueError(
+                f"states is {states!r}; it has the known states, one for each observation. Choose the states that "
+                f"count as rare by rare_states={states!r}."
+            )
+
+    def _rare(self, rare_states: npt.ArrayLike | None) -> IntArray:
+        rare = self.rare_states_ if rare_states is None else np.atleast_1d(np.asarray(rare_states))
         K = self._fitted().model.n_states
         if rare.dtype.kind not in "iu" or ((rare < 0) | (rare >= K)).any():
-            raise ValueError(f"states is {states!r}; it must hold state numbers from 0 to {K - 1}.")
+            raise ValueError(f"rare_states is {rare_states!r}; it must hold state numbers from 0 to {K - 1}.")
         return np.unique(rare).astype(np.int64)
 
     def forecast(
-        self, X: Any, horizon: int = 10, lengths: Any = None, *, states: npt.ArrayLike | None = None, size: int = 1000
+        self,
+        X: Any,
+        horizon: int = 10,
+        lengths: Any = None,
+        *,
+        rare_states: npt.ArrayLike | None = None,
+        size: int = 1000,
     ) -> Forecast:
         """Forecast the states and the observations that follow the last observation of ``X``.
 
@@ -665,7 +846,7 @@ class RareHMM(BaseEstimator):
             Number of steps ahead.
         lengths : sequence of int, optional
             Lengths of the sequences in ``X``; the last one is continued.
-        states : array-like of int, optional
+        rare_states : array-like of int, optional
             The states that count as rare; by default ``rare_states_``.
         size : int
             Number of simulated continuations.
@@ -689,23 +870,43 @@ class RareHMM(BaseEstimator):
         """
         series, points = self._series(X, lengths), self._points()
         model = self._fitted().model
+        if model.effects is not None:
+            regimes = RegimeFilter(model, points)
+            ahead = regimes.forecast(regimes.after(series), horizon, self._rare(rare_states))
+            return Forecast(*ahead, np.empty((0, horizon)))
         last = [last_distribution(model, point, series, threads=self._threads) for point in points]
         rng = generator(self.random_state)
-        return forecast(rng, model, points, np.array(last), horizon, self._rare(states), size=size)
+        return forecast(rng, model, points, np.array(last), horizon, self._rare(rare_states), size=size)
 
-    def update(self, stream: Stream | None, y_new: npt.ArrayLike) -> Stream:
+    def update(
+        self,
+        stream: Stream | RegimeStream | None,
+        y_new: npt.ArrayLike,
+        *,
+        exog: Any = None,
+        exog_transition: Any = None,
+        states: Any = None,
+        times: Any = None,
+    ) -> Stream | RegimeStream:
         """Update the filtered state probabilities of a stream with one more observation.
 
         Parameters
         ----------
-        stream : Stream or None
+        stream : Stream, RegimeStream or None
             What the previous call returned; None starts a new stream.
         y_new : float or array-like of shape (D,)
-            The observation; NaN where missing.
+            The observation; NaN where missing.  Streams of models with lags, inputs or durations take several rows,
+            (n,) or (n, D), too.
+        exog, exog_transition : optional
+            Its inputs: numbers in the order of the columns of ``fit``, or a table with their names.
+        states : int, optional
+            Its state, if it is known.
+        times : Timestamp, optional
+            Its time, if season or trend follow time and ``y_new`` has no index.
 
         Returns
         -------
-        Stream
+        Stream or RegimeStream
             Its ``probability`` equals the last row of ``filter_proba``; ``to_dict()`` returns plain data to store.
 
         Examples
@@ -719,12 +920,31 @@ class RareHMM(BaseEstimator):
         >>> stream.seen, stream.probability.round(2)
         (3, array([0., 1.]))
         """
-        posterior, cached = self._fitted(), getattr(self, "_prepared", None)
-        if cached is None or cached[:2] != (posterior, self.n_average):  # once, not for each observation
-            self._prepared = cached = posterior, self.n_average, StreamParameters.of(posterior.model, self._points())
-        return update(cached[2], stream or Stream(), y_new)
+        if len(self.exog_names_in_) == 0:
+            refuse_unused(exog, exog_transition)
+        follows = isinstance(stream, RegimeStream) or (stream is None and states is not None)
+        prepared = self._stream_parameters(follows or self._fitted().model.effects is not None)
+        if isinstance(prepared, StreamParameters) and not isinstance(stream, RegimeStream):
+            if states is not None:
+                raise ValueError("states is given for the first time in this stream; pass states= from the start on.")
+            return update(prepared, stream or Stream(), y_new)
+        if isinstance(prepared, StreamParameters) or isinstance(stream, Stream):
+            raise ValueError("this stream belongs to a model without lags, inputs or durations; start a new one.")
+        inputs = joined_inputs(exog, exog_transition, prepared.format.count(y_new))
+        return prepared.update(stream or RegimeStream(), y_new, exog=inputs, times=times, states=states).stream
 
-    def check(self, X: Any, lengths: Any = None) -> ModelCheck:
+    def _stream_parameters(self, rows_differ: bool) -> StreamParameters | RegimeFilter:
+        """Return what streams need, prepared once and not for each observation."""
+        posterior, cached = self._fitted(), getattr(self, "_prepared", None)
+        if cached is None or cached[:3] != (posterior, self.n_average, rows_differ):
+            make = RegimeFilter if rows_differ else StreamParameters.of
+            self._prepared = cached = posterior, self.n_average, rows_differ, make(posterior.model, self._points())
+        prepared: StreamParameters | RegimeFilter = cached[3]
+        return prepared
+
+    def check(
+        self, X: Any, lengths: Any = None, *, exog: Any = None, exog_transition: Any = None, states: Any = None
+    ) -> ModelCheck:
         """Check whether the model fits a series; ``fit`` does this for its own series (``model_check_``).
 
         Combines checks of the pseudo-residuals at the posterior mean with posterior predictive checks on 50 series
@@ -737,6 +957,8 @@ class RareHMM(BaseEstimator):
             The observations, as in ``fit``.
         lengths : sequence of int, optional
             Lengths of the sequences in ``X``.
+        exog, exog_transition, states : optional
+            Inputs and known states of these observations, as in ``fit``.
 
         Returns
         -------
@@ -752,7 +974,8 @@ class RareHMM(BaseEstimator):
         >>> print(RareHMM(1, method="map").fit(np.cumsum(y)).check(np.cumsum(y)))  # doctest: +ELLIPSIS
         The model does not fit the series: residual autocorrelation 0.9...
         """
-        return check_model(self._fitted(), self._series(X, lengths), threads=self._threads)
+        series = self._series(X, lengths, exog, exog_transition, states)
+        return check_model(self._fitted(), series, threads=self._threads)
 
     # ------------------------------------------------------------ scikit-learn
     def __sklearn_tags__(self) -> Any:
@@ -761,57 +984,29 @@ class RareHMM(BaseEstimator):
         return tags
 
 
-def as_series(X: Any, lengths: Any = None, *, executor: Any = None, **more: Any) -> Series:
+def as_series(
+    X: Any,
+    lengths: Any = None,
+    *,
+    exog: Any = None,
+    exog_transition: Any = None,
+    states: Any = None,
+    executor: Any = None,
+    **more: Any,
+) -> Series:
     """Coerce the input to a Series."""
     if not isinstance(X, Series):
-        return Series(X, lengths, executor=executor, **more)
+        return Series(
+            X, lengths, exog=exog, exog_transition=exog_transition, states=states, executor=executor, **more
+        )  # fmt: skip
     if lengths is not None:
         raise ValueError("X is a Series, which already has its own sequences; omit lengths.")
+    for name, given in (("exog", exog), ("exog_transition", exog_transition), ("states", states)):
+        if given is not None:
+            raise ValueError(f"X is a Series, which has its own inputs; pass {name} to Series, and omit it here.")
     series: Series = X if executor is None else copy(X)
     series.executor = executor or series.executor
     return series
-
-
-def family_by_name(name: str, column: Summary) -> Any:
-    """Return the family of a name, with settings suited to the column."""
-    known = families()
-    if name not in known:
-        raise ValueError(f"emission is {name!r}; it must be one of {', '.join(known)}, or a family.")
-    kind = known[name]
-    return kind.suited((column,)) if has(kind, "suited") else kind()
-
-
-def family_per_column(emission: list[Any], series: Series) -> Product:
-    """Return the product of one family per column, whose parameters carry the column names."""
-    if len(emission) != series.n_columns:
-        raise ValueError(
-            f"emission has {len(emission)} families and X has {series.n_columns} columns; give one per column, or use "
-            "Product for families of several columns: Product(MultivariateGaussian(2), Poisson())."
-        )
-    parts = [
-        family_by_name(part, column) if isinstance(part, str) else part
-        for part, column in zip(emission, series.summaries, strict=True)
-    ]
-    for part, family in zip(emission, parts, strict=True):
-        if columns(family) != 1:
-            raise ValueError(
-                f"emission has {part!r}, which takes {columns(family)} columns; families in a list take one each. Use "
-                "Product: Product(MultivariateGaussian(2), Poisson())."
-            )
-    return Product(*zip(series.names or [None] * len(parts), parts, strict=True))
-
-
-def check_labels(family: Any, series: Series) -> None:
-    """Raise ValueError if a Product names its columns in a different order from the data."""
-    if not isinstance(family, Product) or series.names is None:
-        return
-    for label, place in zip(family.given, family.places, strict=True):
-        at = place.columns[0]
-        if label in series.names and at < len(series.names) and series.names[at] != label:
-            raise ValueError(
-                f"emission has {label!r} for column {at}, which is {series.names[at]!r} in X; put the columns in the "
-                "order of the families."
-            )
 
 
 def generator(random_state: Any) -> np.random.Generator:
@@ -825,3 +1020,20 @@ def refuse_lengths(y: Any, series: Series) -> None:
     """Raise ValueError if ``y`` looks like lengths: the second argument is ``y`` here, but ``lengths`` in hmmlearn."""
     if y is not None and np.ndim(y) == 1 and len(y) < len(series) and np.sum(y) == len(series):
         raise ValueError("the second argument looks like the lengths of sequences; pass them by name: lengths=...")
+
+
+def refuse_inputs(y: Any) -> None:
+    """Raise ValueError if ``y`` looks like inputs: the second argument is ``y`` here, and ignored."""
+    dtype = np.asarray(y).dtype if isinstance(y, list | tuple) else getattr(y, "dtype", None)
+    if hasattr(y, "columns") or np.ndim(y) > 1 or getattr(dtype, "kind", "") == "f":
+        raise ValueError(
+            f"the second argument, y, is a {type(y).__name__} that is not used: scikit-learn passes labels there. Pass "
+            "inputs by name: exog=..., known states as states=..., lengths of sequences as lengths=..."
+        )
+
+
+def refuse_unused(exog: Any, exog_transition: Any) -> None:
+    """Raise ValueError if inputs are given to a model without any."""
+    for name, given in (("exog", exog), ("exog_transition", exog_transition)):
+        if given is not None:
+            raise ValueError(f"{name} is given, and the model was fitted without inputs; omit it, or fit with {name}=.")

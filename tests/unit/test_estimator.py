@@ -141,8 +141,8 @@ def test_errors_name_the_way_out(use, message):
 
 
 def test_bad_states_are_refused(fitted):
-    with pytest.raises(ValueError, match=r"states is \[7\]; it must hold state numbers from 0 to 1"):
-        fitted.rare_events(bursts(), states=[7])
+    with pytest.raises(ValueError, match=r"rare_states is \[7\]; it must hold state numbers from 0 to 1"):
+        fitted.rare_events(bursts(), rare_states=[7])
     with pytest.raises(ValueError, match="y has 2 columns and Gaussian takes 1"):
         fitted.predict(np.zeros((5, 2)))
 
@@ -263,7 +263,7 @@ def test_columns_lengths_states_and_levels_at_the_door():
     one = rh.RareHMM(2, method="map").fit(y)
     with pytest.raises(ValueError, match="omit lengths"):
         one.predict_proba(rh.Series(y), lengths=[1000, 1000])
-    assert one.rare_events(y, states=[1, 1])["probability"].max() <= 1
+    assert one.rare_events(y, rare_states=[1, 1])["probability"].max() <= 1
     alone = one.rare_events(np.array([8.0, 8, 8, 8, 9, 6, 8, 8]))
     assert alone["peak"].tolist() == [9.0]  # seen from what is ordinary, not from the mean of the batch
     empty = one.rare_events(y[1000:1200])

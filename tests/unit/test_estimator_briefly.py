@@ -89,8 +89,8 @@ def test_events_forecasts_and_samples(hmm):
     np.testing.assert_array_equal(point.sample(9)[1], point.sample(9)[1])
     with pytest.warns(UserWarning, match="no state is classified as rare"):
         assert len(rh.RareHMM.of(hmm.posterior_, []).rare_events(y)) == 0
-    with pytest.raises(ValueError, match=r"states is \[7\]; it must hold state numbers from 0 to 1"):
-        hmm.rare_events(y, states=[7])
+    with pytest.raises(ValueError, match=r"rare_states is \[7\]; it must hold state numbers from 0 to 1"):
+        hmm.rare_events(y, rare_states=[7])
 
 
 def test_a_good_posterior_of_a_bad_model_is_no_reason_for_trust():

@@ -7,13 +7,14 @@ the transposed product for any stretch of rows, and never holds the columns of a
 
 import difflib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.common.checks import check_whole
+from rarehmm.data.input_columns import are_default
 from rarehmm.data.pieces import spread
 from rarehmm.data.rows import Rows
 from rarehmm.data.seasons import Fourier, Grid, Seasons
@@ -136,6 +137,10 @@ class Chosen:
     def design(self, exog: Array) -> Array:
         return (exog[:, self.positions] - self.means) / self.scales
 
+    def part(self, columns: Sequence[int]) -> "Chosen":
+        """Return some of the columns."""
+        return Chosen(*(tuple(values[i] for i in columns) for values in astuple(self)))
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -173,7 +178,7 @@ class Inputs:
     exog_names: tuple[str, ...]
 
     @classmethod
-    def of(cls, series: Series, terms: Sequence[Term]) -> "Inputs":
+    def of(cls, series: Series, terms: Sequence[Term], usual: tuple[int, int] = ORDERS) -> "Inputs":
         """Settle terms against a series.
 
         Parameters
@@ -182,6 +187,8 @@ class Inputs:
             The series to be fitted, with ``exog`` if there are ``Columns`` among the terms.
         terms : sequence of Season, Trend or Columns
             What a user asks for.
+        usual : tuple of int
+            Harmonics of the first season and of each other one, if their order is not given.
 
         Returns
         -------
@@ -198,7 +205,7 @@ class Inputs:
                 raise TypeError(f"{term!r} is not a term; pass Season, Trend or Columns.")
         waves = [term for term in terms if isinstance(term, Season)]
         curves = [term for term in terms if isinstance(term, Trend)]
-        seasons = _seasons(series, waves) if waves else None
+        seasons = _seasons(series, waves, usual) if waves else None
         trends = tuple(_curve(series, term) for term in curves)
         chosen = _chosen(series, [term for term in terms if isinstance(term, Columns)])
         inputs = cls(seasons, trends, chosen, series.has_times, series.exog_names)
@@ -218,6 +225,22 @@ class Inputs:
     def size(self) -> int:
         """Number of columns, p."""
         return len(self.names)
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the terms: the periods of seasons, "trend" for each trend, and the names of the user's columns."""
+        waves = [wave.label for wave in self.seasons.waves] if self.seasons else []
+        return [*waves, *("trend" for _ in self.trends), *(self.chosen.names if self.chosen else ())]
+
+    def part(self, keep: Sequence[bool]) -> "Inputs | None":
+        """Return some of the terms, by a flag for each of ``labels``; None if there are none."""
+        flags = iter(keep)
+        waves = tuple(w for w in (self.seasons.waves if self.seasons else ()) if next(flags))
+        trends = tuple(t for t in self.trends if next(flags))
+        columns = [i for i in range(len(self.chosen.names) if self.chosen else 0) if next(flags)]
+        seasons = Seasons(self.seasons.grid, waves) if self.seasons and waves else None
+        chosen = self.chosen.part(columns) if self.chosen and columns else None
+        return replace(self, seasons=seasons, trends=trends, chosen=chosen) if any(keep) else None
 
     def design(self, rows: Rows) -> Array:
         """Return the columns (n, p) of rows."""
@@ -333,7 +356,7 @@ class Inputs:
         names = ", ".join(map(repr, self.chosen.names))
         if not series.exog_names:
             raise ValueError(f"future inputs missing: {names}; pass exog= with one row for each new observation.")
-        if _unnamed(self.exog_names) or _unnamed(series.exog_names):
+        if are_default(self.exog_names) or are_default(series.exog_names):
             if len(series.exog_names) != len(self.exog_names):
                 raise ValueError(
                     f"exog has {len(series.exog_names)} columns and had {len(self.exog_names)} when the model was "
@@ -368,10 +391,6 @@ class Inputs:
 
 def _tuples(given: dict[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-
-
-def _unnamed(names: tuple[str, ...]) -> bool:
-    return names == tuple(f"x{i}" for i in range(len(names)))
 
 
 def _position(name: str, names: tuple[str, ...]) -> int:
@@ -435,7 +454,7 @@ def _length(period: float, series: Series) -> str:
 
 
 # ---------------------------------------------------------------- settling of terms
-def _seasons(series: Series, terms: Sequence[Season]) -> Seasons:
+def _seasons(series: Series, terms: Sequence[Season], usual: tuple[int, int]) -> Seasons:
     for term in terms:
         if isinstance(term.period, str) and not series.has_times:
             raise ValueError(
@@ -448,7 +467,7 @@ def _seasons(series: Series, terms: Sequence[Season]) -> Seasons:
     for number, term in enumerate(terms):
         period = duration(term.period) if isinstance(term.period, str) else term.period * grid.step
         steps = grid.whole_steps(period) if period >= grid.step else 0
-        wave = _wave(term, period, steps or period / grid.step, ORDERS[min(number, 1)], frequencies)
+        wave = _wave(term, period, steps or period / grid.step, usual[min(number, 1)], frequencies)
         if period > span / 2:
             raise ValueError(
                 f"the season {term.label!r} is longer than half the series, of which the longest sequence covers "

@@ -45,6 +45,10 @@ class RowFormat(NamedTuple):
         return self._replace(needed=tuple(sorted(needed)), needs_clock=needs_clock)
 
     # ------------------------------------------------------------ rows
+    def count(self, y: Any) -> int:
+        """Number of rows of new observations: a number, or several of one row, are a single one."""
+        return 1 if np.ndim(y) == 0 or (np.ndim(y) == 1 and len(self.domains) > 1) else len(y)
+
     def rows(self, y: Any, exog: Any, times: Any, states: Any, position: int, seen: int) -> Rows:
         """Check new observations, and return them with their inputs, their clock and their known states.
 
@@ -172,6 +176,23 @@ class RowFormat(NamedTuple):
                 f"{self.n_states - 1}. Mark unknown ones with -1 or NaN."
             )
         return as_states(column)
+
+
+def joined_inputs(exog: Any, exog_transition: Any, n: int) -> Any:
+    """Return the inputs of n new rows as one: the columns of observations, then those of transitions."""
+    given = [one for one in (exog, exog_transition) if one is not None]
+    if len(given) < 2:
+        return given[0] if given else None
+    named = [isinstance(one, Mapping) or hasattr(one, "columns") for one in given]
+    if all(named):
+        return {name: one[name] for one in given for name in one}
+    if any(named):
+        raise ValueError(
+            "only one of exog and exog_transition has names of columns; pass both as tables with names, or both as "
+            "arrays."
+        )
+    shape = (1, -1) if n == 1 else (n, -1)
+    return np.column_stack([np.asarray(one, dtype=float).reshape(shape) for one in given])
 
 
 def _place(name: str, row: int, seen: int, column: str | None = None) -> str:

@@ -17,6 +17,7 @@ from rarehmm.common.checks import check_bytes
 from rarehmm.data import workers
 from rarehmm.data.clocks import Clock, clock_of
 from rarehmm.data.domains import REALS, Domain
+from rarehmm.data.input_columns import input_columns
 from rarehmm.data.rows import Rows, assemble
 from rarehmm.data.sources.table import Source
 from rarehmm.data.stamps import Gaps, Scan, examine, fill, fill_index, scan_steps
@@ -51,6 +52,9 @@ class Series:
     exog : optional
         Input columns (T, m), in any of the forms of ``y``; a list if ``y`` is a list of sequences.  Every value must be
         finite.  A pandas index must agree with that of ``y``; with ``regular="fill"``, missing rows may be there.
+    exog_transition : optional
+        Input columns on which transitions depend, in any of the forms of ``y``.  The step into a row uses those of that
+        row.  ``RareHMM`` is fitted with ``exog`` for observations and with these for transitions.
     states : optional
         Known states (T,), in any of the forms of ``y``: whole numbers from 0, and -1 or NaN where the state is unknown.
     regular : bool or "fill"
@@ -79,7 +83,10 @@ class Series:
     names : tuple of str or None
         Names of the columns.
     exog_names : tuple of str
-        Names of the input columns, by default ``x0``, ``x1``, ...; empty without inputs.
+        Names of the input columns, by default ``x0``, ``x1``, ..., and ``z0``, ``z1``, ... for those of transitions;
+        empty without inputs.
+    observation_names, transition_names : tuple of str
+        Names of the input columns that were given as ``exog`` and as ``exog_transition``.
     exog_parts : tuple
         Tables of inputs, one for each part of ``y``; empty without inputs.
     exog_summaries : tuple of Summary
@@ -114,6 +121,7 @@ class Series:
         lengths: Sequence[int] | IntArray | None = None,
         *,
         exog: Any = None,
+        exog_transition: Any = None,
         states: Any = None,
         regular: bool | str = True,
         memory_limit: int | str = "1GB",
@@ -140,15 +148,16 @@ class Series:
         self._is_list = parts is not None
         self._memory: dict[Hashable, Any] = {}
         gaps = examine([t.index for t in tables], self.bounds, regular, self._scan_steps, self.place, self.stamp)
-        inputs = self._beside(exog, "exog", gaps)
+        given = self._beside(exog, "exog", gaps), self._beside(exog_transition, "exog_transition", gaps)
+        titles = getattr(exog, "name", None), getattr(exog_transition, "name", None)  # of pandas Series
+        columns = input_columns(*given, titles)
+        self.exog_parts, self.exog_names, self.observation_names, self.transition_names = columns
         known = self._beside(states, "states", gaps)
         self._put_back(gaps)
         self.clock = clock_of(self.index if self._is_list else [self.index], self.bounds)
-        self.exog_parts = tuple(t.values for t in inputs)
-        self.exog_names = _column_names(inputs, exog)
         self.state_parts = tuple(t.values for t in known)
         self.summaries, self.n_missing = self._scan()
-        self.exog_summaries = self._scan_inputs() if inputs else ()
+        self.exog_summaries = self._scan_inputs() if self.exog_parts else ()
         self.n_known, self.known_states = self._scan_states() if known else (0, ())
         self.on_progress = workers.ignore_progress
         if self.n_missing == len(self):
@@ -349,9 +358,26 @@ class Series:
         whole.clock = Clock([rows.clock[:, None]], series.clock.has_times, series.clock.zone)
         whole.exog_parts = (rows.exog,) if series.exog_parts else ()
         whole.exog_names, whole.exog_summaries = series.exog_names, series.exog_summaries
+        whole.observation_names, whole.transition_names = series.observation_names, series.transition_names
         whole.state_parts = (rows.states[:, None],) if series.state_parts else ()
         whole.n_known, whole.known_states = series.n_known, series.known_states
         return whole
+
+    def without_observations(self) -> "Series":
+        """Return this series with all observations missing: what is left are sequences, times and inputs."""
+        empty = copy.copy(self)
+        empty._memory, empty.offsets = {}, np.array([0, len(self)])
+        empty.parts, empty.n_missing = (np.full((len(self), self.n_columns), np.nan),), len(self)
+        if self.exog_parts:
+            empty.exog_parts = (workers.read_parts(self.exog_parts, self.offsets, 0, len(self)),)
+        empty.state_parts, empty.index, empty._is_list = (), None, False
+        return empty
+
+    def without_states(self) -> "Series":
+        """Return this series without its known states."""
+        free = copy.copy(self)
+        free._memory, free.state_parts, free.n_known, free.known_states = {}, (), 0, ()
+        return free
 
     def place(self, row: int, column: int | None = None) -> str:
         """Describe where an observation is, for error messages: ``y[17]``, ``y[3][17, 0]``, with its time and file."""
@@ -507,7 +533,9 @@ class Series:
                 remedy = f"inputs must be {what}. Correct the value, or rescale the column."
                 if np.isnan(value):
                     remedy = "an input is needed in every row. Fill the gap, or leave out the column."
-                place = self._place_in("exog", self.exog_parts, first + row, repr(self.exog_names[column]))
+                name = self.exog_names[column]
+                table_name = "exog_transition" if name in self.transition_names else "exog"
+                place = self._place_in(table_name, self.exog_parts, first + row, repr(name))
                 raise ValueError(f"{place} is {value}; {remedy}")
             for total, more in zip(totals, found, strict=True):
                 total.merge(more)
@@ -605,24 +633,6 @@ def _bounds(lengths: Sequence[int] | IntArray, T: int) -> IntArray:
     if sizes.sum() != T:
         raise ValueError(f"lengths add up to {sizes.sum()} and y has {T} observations; they must agree.")
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-
-
-def _column_names(tables: Sequence[Table], exog: Any) -> tuple[str, ...]:
-    """Return the names of the input columns: those of the first table, or x0, x1, ..."""
-    if not tables:
-        return ()
-    width = tables[0].values.shape[1]
-    names = tables[0].names
-    for i, other in enumerate(tables):
-        if other.names != names:
-            raise ValueError(f"exog[{i}] has the columns {other.names} and exog[0] {names}; they must agree.")
-    if names is None:
-        title = getattr(exog, "name", None)  # of a pandas Series
-        names = (title,) if isinstance(title, str) else tuple(f"x{i}" for i in range(width))
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"exog has {names.count(name)} columns named {name!r}; rename them.")
-    return names
 
 
 def _check_index(index: Any, other: Any, name: str) -> None:

@@ -34,6 +34,7 @@ from rarehmm.model.coordinates import AdditiveLogRatio
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
 from rarehmm.search.labels import all_rows, clusters, estimate_state, fill_forward, from_labels, kmeans_labels
+from rarehmm.transitions.homogeneous import Homogeneous
 
 SHARES = (3e-2, 3e-3, 3e-4, 5e-5)  # shares of most surprising observations that may seed a rare state
 SAMPLE = 100_000  # observations in the smaller sample
@@ -53,16 +54,19 @@ BASES = 3  # numbers of states from which more are added: K - 1, K - 2, K - 3
 def find_states(model: Model, series: Series, *, threads: int | None = None) -> list[Climb]:
     """Find starting values from the data: the best climb first, then the runner-up if it is nearly as good.
 
-    Of a long series, log posteriors are those of the sample that was searched.
+    Of a long series, log posteriors are those of the sample that was searched.  Known states say which of the states
+    found is which.
     """
     model.check(series)
-    search = Search(model, series, threads)
+    search = Search(model, series.without_states(), threads)
     free = replace(model, fixed=None)
     best = [free.natural(p.phi, p.transition, p.coefficients) for p in search.best()]
     if not model.fixed_values.is_empty:
         best = [match_states_to_fixed_values(model, p, search.small, threads) for p in best]
-    elif not model.exchangeable:
+    elif model.start is not None and not model.exchangeable:
         best = [match_states_to_start(model, p, series, threads) for p in best]
+    elif series.n_known > 0 or not model.exchangeable:
+        best = [match_states_to_fixed_values(model, p, series, threads) for p in best]
     longer = distinct(model, [climb_briefly(model, search.work, p, 8, threads) for p in best])
     return nearly_best(model, longer, search.work, len(series), threads)
 
@@ -131,9 +135,13 @@ class Search:
             self.small = sample(series, places, SAMPLE)
 
     def with_states(self, K: int) -> Model:
-        """The model with K states and nothing fixed."""
-        start = np.full(K, 1 / K)
-        return replace(self.template, n_states=K, start=start, coordinates=AdditiveLogRatio(), fixed=None)
+        """The model with K states of one phase each and nothing fixed."""
+        start, transitions = np.full(K, 1 / K), self.template.transitions
+        if transitions.phases(self.template.n_states).max() > 1:
+            transitions = Homogeneous()
+        return replace(
+            self.template, n_states=K, start=start, coordinates=AdditiveLogRatio(), fixed=None, transitions=transitions
+        )
 
     def climb(self, model: Model, start: Parameters, steps: int, on: Series | None = None) -> Climb:
         """Climb for a few steps on the small sample, or on another series."""
@@ -233,7 +241,7 @@ def with_order(model: Model, fit: Parameters, order: IntArray) -> Parameters:
 
 
 def match_states_to_fixed_values(model: Model, fit: Parameters, series: Series, threads: int | None) -> Parameters:
-    """Relabel the states of a fit to match the values that the model fixes.
+    """Relabel the states of a fit to match the values that the model fixes, known states and numbers of phases.
 
     The closest assignment is improved by swapping pairs of states for as long as this raises the log likelihood.
     """

@@ -23,6 +23,8 @@ from rarehmm.model.named_priors import default_priors
 from rarehmm.model.parameters import Parameters
 from rarehmm.model.stationary import stationary
 from rarehmm.search.initial import SAMPLE, climb_briefly, informative_rows
+from rarehmm.transitions.homogeneous import Homogeneous
+from rarehmm.transitions.phases import Phases
 
 RARE = 0.05  # a state with a smaller share of the observations is called rare
 FEW = 3.0  # a state with fewer expected observations is called an outlier
@@ -66,7 +68,8 @@ def judge_states(
 
     A rare state must raise the log likelihood by more than its parameters cost in BIC.  If one does not, the most
     redundant state is removed, preferably one whose removal leaves the other states in place, and the remaining states
-    are judged again.  States that share a rare regime are all rare.
+    are judged again.  States that share a rare regime are all rare, and states that are known in some rows need no
+    further support.
 
     Parameters
     ----------
@@ -88,12 +91,17 @@ def judge_states(
     """
     seen = pieces(series, 2 * SAMPLE)
     if len(series) > 2 * SAMPLE and model.n_states > 1:
-        seen = sample(series, informative_rows(*remove_state(model, parameters, None), series, threads), SAMPLE)
+        places = informative_rows(*remove_state(model, parameters, None), series.without_states(), threads)
+        seen = sample(series, places, SAMPLE)
     found = classify_by_occupancy(model, parameters, series, seen, rare_share=rare_share, threads=threads)
     left = [one.state for one in found if one.kind != "empty"]  # original indices of the states that remain
     for k in [one.state for one in found if one.kind == "empty"][::-1]:
         model, parameters = remove_state(model, parameters, k)
     rare, successors = [k for k in left if found[k].kind == "rare"], {}
+    for k in set(rare) & set(series.known_states):
+        found[k] = found[k]._replace(message="it is known in some rows")
+        rare.remove(k)
+    seen = seen.without_states()  # of which there may be more than are left
     while rare and len(left) > 1:
         full = refit(model, seen, parameters, threads)
         assessed = {k: assess_state(model, full, seen, left.index(k), threads) for k in rare}
@@ -139,6 +147,7 @@ def classify_by_occupancy(
         counts = state_counts(model, parameters, series, threads=threads)
     gamma = smooth(model, parameters, pieces(rows_in(series), SAMPLE) if seen is None else seen, threads=threads)
     share, stay = counts / counts.sum(), np.diag(parameters.transition)
+    sojourn = model.transitions.phases(len(counts)) / np.maximum(1 - stay, 1e-300)
     found = []
     for k, count in enumerate(counts):
         larger = [j for j in range(len(counts)) if (counts[j], -j) > (count, -k)]
@@ -154,7 +163,7 @@ def classify_by_occupancy(
             kind, message = "twin", f"the data cannot distinguish it from state {twins[0]}. Use fewer states"
         elif share[k] < rare_share:
             kind = "rare"
-        found.append(Regime(k, float(share[k]), float(count), float(1 / max(1 - stay[k], 1e-300)), kind, message))
+        found.append(Regime(k, float(share[k]), float(count), float(sojourn[k]), kind, message))
     return found
 
 
@@ -242,6 +251,11 @@ def remove_state(model: Model, parameters: Parameters, k: int | None) -> tuple[M
     keep = np.delete(np.arange(model.n_states), k)
     P = parameters.transition
     direct = P[np.ix_(keep, keep)] + np.outer(P[keep, k], P[k, keep]) / max(1 - P[k, k], 1e-300)
-    fewer = replace(model, n_states=len(keep), start=None, coordinates=AdditiveLogRatio(), fixed=None)
+    phases, transitions = model.transitions.phases(model.n_states), model.transitions
+    if phases.max() > 1:
+        transitions = Phases(tuple(phases[keep].tolist())) if len(keep) > 1 else Homogeneous()
+    fewer = replace(
+        model, n_states=len(keep), start=None, coordinates=AdditiveLogRatio(), fixed=None, transitions=transitions
+    )
     coefficients = model.every_effect.reordered(parameters.coefficients, keep)
     return fewer, fewer.natural(parameters.phi[keep], normalised_rows(direct), coefficients)

@@ -52,6 +52,20 @@ class Picked(Source):
         return self.source.where(row)
 
 
+class Beside(Source):
+    """Columns of several tables with the same rows, side by side."""
+
+    def __init__(self, tables: Sequence[Any]) -> None:
+        self.tables, self.dtype = tuple(tables), np.dtype(np.float64)
+        self.shape = len(tables[0]), sum(t.shape[1] for t in tables)
+
+    def read(self, first: int, last: int) -> Rows:
+        return np.concatenate([np.asarray(t[first:last], dtype=float) for t in self.tables], axis=1)
+
+    def where(self, row: int) -> str:
+        return "; ".join(t.where(row) for t in self.tables if isinstance(t, Source))
+
+
 class Times:
     """Times of rows, read on request; ``times[a:b]`` and ``times[rows]`` are pandas indices."""
 
