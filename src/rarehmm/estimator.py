@@ -16,23 +16,25 @@ from sklearn.exceptions import NotFittedError
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.common.checks import check_memory, check_whole
 from rarehmm.common.progress import OnProgress, progress_line, silent
+from rarehmm.data.clocks import is_time
 from rarehmm.data.new_rows import joined_inputs
 from rarehmm.data.series import Series
+from rarehmm.data.tables import sequences
 from rarehmm.engine.contracts.family import Family, columns, has
 from rarehmm.exact.passes import decode
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters, Priors
 from rarehmm.model.simulation import simulate
 from rarehmm.posterior.events import Events
+from rarehmm.posterior.forecasting import forecast_after
 from rarehmm.posterior.model_check import NOT_WANTED, ModelCheck, check_model
 from rarehmm.posterior.posterior import Posterior
-from rarehmm.posterior.prediction import Forecast, Stream, StreamParameters, forecast, log_score, update
+from rarehmm.posterior.prediction import Forecast, Stream, StreamParameters, log_score, update
 from rarehmm.posterior.regime_streams import RegimeFilter, RegimeStream
 from rarehmm.posterior.streaming import (
     Stretches,
     check_out,
     collect,
-    last_distribution,
     stretches_of_probabilities,
     write_stretches,
 )
@@ -833,29 +835,38 @@ class RareHMM(BaseEstimator):
         horizon: int = 10,
         lengths: Any = None,
         *,
+        exog: Any = None,
+        exog_transition: Any = None,
+        states: Any = None,
         rare_states: npt.ArrayLike | None = None,
         size: int = 1000,
     ) -> Forecast:
-        """Forecast the states and the observations that follow the last observation of ``X``.
+        """Forecast the observations and the states that follow the last observation of ``X``.
 
         Parameters
         ----------
         X : array-like, path or Series
-            The observations so far, as in ``fit``.
+            The observations so far, as in ``fit``; the last of them may be missing.
         horizon : int
             Number of steps ahead.
         lengths : sequence of int, optional
             Lengths of the sequences in ``X``; the last one is continued.
+        exog, exog_transition : optional
+            Inputs of the rows of ``X``, as in ``fit``, and of the ``horizon`` rows to come.  If ``X`` is a Series with
+            inputs: those of the rows to come.  Seasons and trends follow the index of ``X``.
+        states : optional
+            Known states of the rows of ``X``, as in ``fit``.
         rare_states : array-like of int, optional
             The states that count as rare; by default ``rare_states_``.
         size : int
-            Number of simulated continuations.
+            Number of simulated continuations; 0 if only states and events are of interest, which need inputs of
+            transitions alone.
 
         Returns
         -------
         Forecast
             State probabilities, the probability of a rare state within 1, ..., ``horizon`` steps with a 90 % interval,
-            and simulated observations.
+            and simulated observations, with their ``mean`` and ``interval()``; ``to_frame()`` is a table with dates.
 
         Examples
         --------
@@ -867,16 +878,20 @@ class RareHMM(BaseEstimator):
         True
         >>> round(float(ahead.event[0]), 2)
         0.01
+        >>> ahead.to_frame().shape
+        (100, 8)
         """
-        series, points = self._series(X, lengths), self._points()
-        model = self._fitted().model
-        if model.effects is not None:
-            regimes = RegimeFilter(model, points)
-            ahead = regimes.forecast(regimes.after(series), horizon, self._rare(rare_states))
-            return Forecast(*ahead, np.empty((0, horizon)))
-        last = [last_distribution(model, point, series, threads=self._threads) for point in points]
-        rng = generator(self.random_state)
-        return forecast(rng, model, points, np.array(last), horizon, self._rare(rare_states), size=size)
+        self._refuse_rare(states)
+        check_whole("horizon", horizon)
+        past, future = split_inputs("exog", exog, X, horizon)
+        past_transition, future_transition = split_inputs("exog_transition", exog_transition, X, horizon)
+        series = self._series(X, lengths, past, past_transition, states)
+        given = [one.index for one in (future, future_transition) if is_time(getattr(one, "index", None))]
+        return forecast_after(
+            generator(self.random_state), self._fitted().model, self._points(), series, horizon,
+            self._rare(rare_states), exog=joined_inputs(future, future_transition, horizon),
+            times=given[0] if given else None, size=size, threads=self._threads,
+        )  # fmt: skip
 
     def update(
         self,
@@ -1007,6 +1022,22 @@ def as_series(
     series: Series = X if executor is None else copy(X)
     series.executor = executor or series.executor
     return series
+
+
+def split_inputs(name: str, given: Any, X: Any, horizon: int) -> tuple[Any, Any]:
+    """Return the inputs of the rows of X, None if it is a Series with its own, and those of the rows to come."""
+    if given is None or isinstance(X, Series):
+        return None, given
+    if sequences(X) is not None:
+        raise ValueError(f"X is a list of sequences; pass X=Series(y, {name}=[...]), and {name}= of the rows to come.")
+    n, T = len(given), len(X)
+    if n < T + horizon:
+        raise ValueError(
+            f"{name} has {n} rows; a forecast of {horizon} rows after the {T} of X needs {T + horizon}: those of X "
+            "and those to come."
+        )
+    rows = given.iloc if hasattr(given, "iloc") else given
+    return rows[: n - horizon], rows[n - horizon :]
 
 
 def generator(random_state: Any) -> np.random.Generator:

@@ -78,6 +78,8 @@ class Series:
         Boundaries of the sequences: sequence s is ``[bounds[s], bounds[s + 1])``.
     index : pandas.Index, list or None
         The pandas index of ``y``, the times of its files, or None; for a list of sequences, a list of these.
+    is_regular : bool
+        Whether rows are evenly spaced as far as they have times: ``regular`` is not False.
     clock : Clock
         Time of each row as a number: seconds in local wall time, or row numbers within each sequence.
     names : tuple of str or None
@@ -145,7 +147,7 @@ class Series:
         self.bounds = self.offsets if lengths is None else _bounds(lengths, len(self))
         self.index = [t.index for t in tables] if parts else tables[0].index
         self.names = tables[0].names
-        self._is_list = parts is not None
+        self._is_list, self.is_regular = parts is not None, bool(regular)
         self._memory: dict[Hashable, Any] = {}
         gaps = examine([t.index for t in tables], self.bounds, regular, self._scan_steps, self.place, self.stamp)
         given = self._beside(exog, "exog", gaps), self._beside(exog_transition, "exog_transition", gaps)

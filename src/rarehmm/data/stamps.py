@@ -409,8 +409,27 @@ def fill_index(index: Any, gaps: Gaps) -> Any:
 
 def is_daily(index: Any) -> bool:
     """Whether the usual step of an index is a whole number of days."""
-    days = typical_step(np.diff(since(raw(index)[0], raw(index), ticks_per_second(index)))) / DAY
+    days = usual_step(index) / DAY
     return days > 1 - 2 * HOUR / DAY and abs(days - round(days)) * DAY < HOUR
+
+
+def usual_step(index: Any) -> float:
+    """Return the usual step of an index in memory, in seconds."""
+    return typical_step(np.diff(since(raw(index)[0], raw(index), ticks_per_second(index))))
+
+
+def usual_offset(index: Any) -> Any:
+    """Return the usual step of an index of times as pandas takes it; None if there is none."""
+    import pandas as pd
+
+    step = usual_step(index)
+    if not step > 0:
+        return None
+    if step > 0.9 * DAY and (found := calendar(index)) is not None and len(found[1]) == len(index):
+        return found[0]
+    if getattr(index, "tz", None) is not None and is_daily(index):
+        return pd.DateOffset(days=round(step / DAY))
+    return pd.Timedelta(seconds=step)
 
 
 def of_raw(index: Any, values: npt.NDArray[Any]) -> Any:
@@ -429,8 +448,11 @@ def of_raw(index: Any, values: npt.NDArray[Any]) -> Any:
 
 
 # ---------------------------------------------------------------- calendars
-def calendar(index: Any) -> Any:
-    """Return all dates of the calendar that an index of dates follows: months, quarters, years or weekdays; or None."""
+def calendar(index: Any) -> tuple[Any, Any] | None:
+    """Return the step of the calendar that an index of dates follows, and all dates of it; None if there is none.
+
+    Steps are years, quarters, months and weekdays.
+    """
     import pandas as pd
 
     if not isinstance(index, pd.DatetimeIndex):
@@ -439,7 +461,7 @@ def calendar(index: Any) -> Any:
     for offset in (*months, pd.offsets.BusinessDay()):
         dates = pd.date_range(index[0], index[-1], freq=offset, unit=index.unit, name=index.name)
         if index.isin(dates).all():
-            return dates
+            return offset, dates
     return None
 
 
@@ -448,12 +470,12 @@ def calendars(index: Any, bounds: IntArray) -> Gaps | None:
     late, missing, dates = [], [], []
     for low, high in pairwise(bounds.tolist()):
         own = index[low:high]
-        if (found := own if high - low < 2 else calendar(own)) is None:
+        if (found := (None, own) if high - low < 2 else calendar(own)) is None:
             return None
-        gone = np.diff(found.get_indexer(own)) - 1
+        gone = np.diff(found[1].get_indexer(own)) - 1
         late.append(low + 1 + np.flatnonzero(gone))
         missing.append(gone[gone > 0])
-        dates.append(found)
+        dates.append(found[1])
     return Gaps(np.concatenate(late), np.concatenate(missing), len(index), dates[0].append(dates[1:]))
 
 
@@ -469,6 +491,26 @@ def calendar_gaps(indices: Sequence[Any], offsets: IntArray, bounds: IntArray, s
         gaps.append(found)
     missing = sum(one.size for one in gaps) - int(offsets[-1])
     return gaps if len(scan.uneven) > 0 or missing <= scan.missing.sum() else None
+
+
+def continued(index: Any, n: int) -> Any:
+    """Return the next n stamps after an index; None if its labels do not say what follows."""
+    import pandas as pd
+
+    last: Any = index[-min(len(index), PIECE) :]
+    if last.nlevels > 1 or len(last) < 2:
+        return None
+    if isinstance(last, pd.PeriodIndex):
+        return pd.period_range(last[-1], periods=n + 1, freq=last.freq, name=last.name)[1:]
+    if hasattr(last, "asi8"):
+        freq = last.freq or usual_offset(last)
+        kind = pd.timedelta_range if last.dtype.kind == "m" else pd.date_range
+        return None if freq is None else kind(last[-1], periods=n + 1, freq=freq, name=last.name)[1:]
+    if last.dtype.kind not in "iuf":
+        return None
+    steps = np.diff(raw(last))
+    even = steps[0] > 0 and np.allclose(steps, steps[0])
+    return pd.Index(last[-1] + steps[0] * np.arange(1, n + 1), name=last.name) if even else None
 
 
 # ---------------------------------------------------------------- a series
