@@ -47,7 +47,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "conformance": ("requirements", "emission", "design", "sampler", "transition"),
     "posterior": (
         "model_settings", "named_coefficients", "posterior", "prediction", "regime_streams", "streaming", "forecasting",
-        "residuals", "predictive_checks", "model_check", "verdict", "events",
+        "components", "residuals", "predictive_checks", "model_check", "verdict", "events",
     ),
     "specification": ("families", "terms", "models", "restored"),
     "estimator": (),
