@@ -49,14 +49,14 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "model_settings", "named_coefficients", "posterior", "prediction", "regime_streams", "streaming", "forecasting",
         "components", "residuals", "predictive_checks", "model_check", "verdict", "events",
     ),
-    "specification": ("families", "terms", "models", "restored"),
+    "specification": ("given", "families", "terms", "models", "restored"),
     "estimator": (),
     "plots": (),
     "paper": (
         "common", "synthetic", "real", "grid", "eeg", "goes", "public_files", "gradients", "no_rare", "posterior",
         "rates", "runtime", "single", "sleep", "solar", "tuning_sleep", "tuning_solar", "two_rare",
     ),
-    "app": ("settings", "report", "runs", "cli"),
+    "app": ("term_texts", "settings", "input_files", "report", "runs", "cli"),
 }  # fmt: skip
 
 

@@ -4,7 +4,6 @@ import logging
 import time
 import warnings
 from collections.abc import Mapping
-from copy import copy
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,6 @@ from rarehmm.common.progress import OnProgress, progress_line, silent
 from rarehmm.data.clocks import is_time
 from rarehmm.data.new_rows import joined_inputs
 from rarehmm.data.series import Series
-from rarehmm.data.tables import sequences
 from rarehmm.engine.contracts.family import Family, columns, has
 from rarehmm.exact.passes import decode
 from rarehmm.model.model import Model
@@ -42,6 +40,7 @@ from rarehmm.posterior.verdict import about_model, about_posterior
 from rarehmm.sampling.rule import infer
 from rarehmm.search.labels import from_labels
 from rarehmm.search.regimes import Regime, judge_states
+from rarehmm.specification.given import as_series, refuse_inputs, refuse_lengths, refuse_unused, split_inputs
 from rarehmm.specification.models import Specification
 from rarehmm.specification.restored import exog_names_of, inputs_of, settings_of
 
@@ -67,9 +66,9 @@ class RareHMM(BaseEstimator):
         per column, independent given the state: ``["gaussian", "categorical"]`` is
         ``Product(Gaussian(), Categorical(n))``.
     ar : int or autoregression, default None
-        Number of lags of autocorrelated noise around the level of each state, ``AroundLevel(p)``; or one of
-        ``AroundLevel``, ``Intercept`` (a regression on the last values, with an intercept for each state) and
-        ``Hamilton``.  None or 0: observations are independent given the states.
+        Number of lags of autocorrelated noise around the level of each state, ``AroundLevel(p)``, or for families
+        without such a level, such as counts, of a regression with an intercept for each state, ``Intercept(p)``; or one
+        of these, or ``Hamilton(p)``.  None or 0: observations are independent given the states.
     season : str, number, Season or list of these, default None
         Periods of seasons: a length of time such as "1D" or "7D", for which the data need a time index, or a number of
         steps.  ``Season(period, order)`` has the number of harmonics, by default 8 for the first season and 4 for each
@@ -999,72 +998,8 @@ class RareHMM(BaseEstimator):
         return tags
 
 
-def as_series(
-    X: Any,
-    lengths: Any = None,
-    *,
-    exog: Any = None,
-    exog_transition: Any = None,
-    states: Any = None,
-    executor: Any = None,
-    **more: Any,
-) -> Series:
-    """Coerce the input to a Series."""
-    if not isinstance(X, Series):
-        return Series(
-            X, lengths, exog=exog, exog_transition=exog_transition, states=states, executor=executor, **more
-        )  # fmt: skip
-    if lengths is not None:
-        raise ValueError("X is a Series, which already has its own sequences; omit lengths.")
-    for name, given in (("exog", exog), ("exog_transition", exog_transition), ("states", states)):
-        if given is not None:
-            raise ValueError(f"X is a Series, which has its own inputs; pass {name} to Series, and omit it here.")
-    series: Series = X if executor is None else copy(X)
-    series.executor = executor or series.executor
-    return series
-
-
-def split_inputs(name: str, given: Any, X: Any, horizon: int) -> tuple[Any, Any]:
-    """Return the inputs of the rows of X, None if it is a Series with its own, and those of the rows to come."""
-    if given is None or isinstance(X, Series):
-        return None, given
-    if sequences(X) is not None:
-        raise ValueError(f"X is a list of sequences; pass X=Series(y, {name}=[...]), and {name}= of the rows to come.")
-    n, T = len(given), len(X)
-    if n < T + horizon:
-        raise ValueError(
-            f"{name} has {n} rows; a forecast of {horizon} rows after the {T} of X needs {T + horizon}: those of X "
-            "and those to come."
-        )
-    rows = given.iloc if hasattr(given, "iloc") else given
-    return rows[: n - horizon], rows[n - horizon :]
-
-
 def generator(random_state: Any) -> np.random.Generator:
     """Return a NumPy Generator from a seed, a Generator, a RandomState or None."""
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(random_state.randint(2**31))
     return np.random.default_rng(random_state)
-
-
-def refuse_lengths(y: Any, series: Series) -> None:
-    """Raise ValueError if ``y`` looks like lengths: the second argument is ``y`` here, but ``lengths`` in hmmlearn."""
-    if y is not None and np.ndim(y) == 1 and len(y) < len(series) and np.sum(y) == len(series):
-        raise ValueError("the second argument looks like the lengths of sequences; pass them by name: lengths=...")
-
-
-def refuse_inputs(y: Any) -> None:
-    """Raise ValueError if ``y`` looks like inputs: the second argument is ``y`` here, and ignored."""
-    dtype = np.asarray(y).dtype if isinstance(y, list | tuple) else getattr(y, "dtype", None)
-    if hasattr(y, "columns") or np.ndim(y) > 1 or getattr(dtype, "kind", "") == "f":
-        raise ValueError(
-            f"the second argument, y, is a {type(y).__name__} that is not used: scikit-learn passes labels there. Pass "
-            "inputs by name: exog=..., known states as states=..., lengths of sequences as lengths=..."
-        )
-
-
-def refuse_unused(exog: Any, exog_transition: Any) -> None:
-    """Raise ValueError if inputs are given to a model without any."""
-    for name, given in (("exog", exog), ("exog_transition", exog_transition)):
-        if given is not None:
-            raise ValueError(f"{name} is given, and the model was fitted without inputs; omit it, or fit with {name}=.")

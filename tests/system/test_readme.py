@@ -75,6 +75,10 @@ SAYS = {
     "how-to/hmmlearn.md": [r"\] \[-15\.\d+ +-1[34]\.\d+ +-1[01]\.\d+"],
     "how-to/long.md": [GOOD, "block sampling", r"\(40000, 3\)"],
     "how-to/missing_state.md": ["2 rare", r"-11\. *\] \[2\]"],
+    "how-to/season_and_autocorrelation.md": [
+        GOOD, FITS, r"coefficient\[requests\] +0\.2", r"(?:9[5-9]|100)% of the simulated", r"\n\[1\]\n",
+        r"'ar': 1, 'n_components': 2",
+    ],
     "how-to/own_family.md": ["Laplace satisfies the contract:", GOOD, "2 events"],
     "how-to/time_stamps.md": [
         r"3 rows are missing in 2 places: y\[700\]", r"40,000 observations, 40[34] missing", r"\n438[01]$",

@@ -10,7 +10,8 @@ from sklearn.exceptions import NotFittedError
 
 import rarehmm as rh
 from rarehmm.common import checks
-from rarehmm.estimator import as_series, generator
+from rarehmm.estimator import generator
+from rarehmm.specification.given import as_series
 
 pytestmark = pytest.mark.plain
 

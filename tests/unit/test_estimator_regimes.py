@@ -137,7 +137,7 @@ def test_other_forms_of_data(hmm):
     np.testing.assert_array_equal(both, plain.predict(y, [300, 300], exog=TEMP))
     assert plain.rare_events(y, [300, 300], exog=temp)["sequence"].tolist() == [0, 1]
     counts = np.random.default_rng(0).poisson(np.where(np.arange(T) % 200 < 8, 60, 4)).astype(float)
-    poisson = rh.RareHMM(2, emission="poisson", ar=rh.Intercept(1), season=24, method="map", verbose=0).fit(counts)
+    poisson = rh.RareHMM(2, emission="poisson", ar=1, season=24, method="map", verbose=0).fit(counts)
     assert poisson.rare_states_.tolist() == [1]
 
 

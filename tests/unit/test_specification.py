@@ -7,7 +7,7 @@ import pytest
 import rarehmm as rh
 from rarehmm.specification.models import Specification
 from rarehmm.specification.restored import exog_names_of, settings_of
-from rarehmm.specification.terms import Terms, autoregression_of, seasons_of, trends_of
+from rarehmm.specification.terms import Terms, autoregression_of, lags_of, seasons_of, trends_of
 
 pytestmark = pytest.mark.plain
 
@@ -60,7 +60,14 @@ def test_trends(given, trends):
     ],
 )
 def test_lags(given, wanted):
-    assert autoregression_of(given) == wanted
+    assert autoregression_of(given, rh.Gaussian()) == wanted
+
+
+def test_lags_of_counts_are_those_of_a_regression():
+    assert autoregression_of(2, rh.Poisson()) == rh.Intercept(2)
+    assert autoregression_of(rh.AroundLevel(2), rh.Poisson()) == rh.AroundLevel(2)
+    assert autoregression_of(1, rh.LogNormal()) == rh.Intercept(1)
+    assert autoregression_of(1, rh.MultivariateGaussian(2)) == rh.AroundLevel(1)
 
 
 @pytest.mark.parametrize(
@@ -73,9 +80,9 @@ def test_lags(given, wanted):
         (lambda: trends_of("ct"), "trend is 'ct'; pass 'linear', a number of knots of a spline, or Trend"),
         (lambda: trends_of(True), "trend is True; pass 'linear'"),
         (lambda: trends_of(0), "knots is 0"),
-        (lambda: autoregression_of(-1), "ar is -1; pass the number of lags, such as ar=2"),
-        (lambda: autoregression_of(True), "ar is True; pass the number of lags"),
-        (lambda: autoregression_of("auto"), "ar is 'auto'; pass the number of lags"),
+        (lambda: lags_of(-1), "ar is -1; pass the number of lags, such as ar=2"),
+        (lambda: lags_of(True), "ar is True; pass the number of lags"),
+        (lambda: lags_of("auto"), "ar is 'auto'; pass the number of lags"),
     ],
 )
 def test_what_is_not_a_term_is_refused(use, message):
@@ -154,6 +161,7 @@ def test_transitions_scale_and_durations(series):
         ({"transitions": rh.Homogeneous()}, "exog_transition has 'load', and the transitions given do not read it"),
         ({"switching": "ar"}, "switching has 'ar'; choose from 'exog', 'temp', 'wind'"),
         ({"season": "30D"}, "the season '30D' is longer than half the series"),
+        ({"emission": "von_mises"}, "VonMises takes no season, trend or exog: none of its"),
         ({"scale": "humidity"}, "scale has 'humidity'; choose from 'exog', 'temp', 'wind', 'load'"),
     ],
 )  # fmt: skip

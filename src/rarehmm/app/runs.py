@@ -9,6 +9,7 @@ import json
 import logging
 import platform
 import warnings
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,8 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from rarehmm.app.input_files import FileColumns, in_roles
 from rarehmm.app.report.report import Content, Overview, report
 from rarehmm.app.settings import Settings, from_mapping, read_settings
+from rarehmm.app.term_texts import durations_of, lags_of, switching_of, trend_of
 from rarehmm.common.checks import InterruptedWarning
 from rarehmm.common.progress import OnProgress, progress_line, silent
 from rarehmm.common.writing import atomic_file
@@ -32,6 +35,7 @@ from rarehmm.posterior.posterior import Posterior
 from rarehmm.posterior.prediction import Forecast
 from rarehmm.sampling.diagnostics import Check
 from rarehmm.search.regimes import KINDS, Regime
+from rarehmm.specification.restored import inputs_of
 
 logger = logging.getLogger(__name__)
 FILES = ("settings.yaml", "posterior.nc", "regimes.json", "events.csv", "forecast.csv", "diagnosis.json", "report.html",
@@ -43,7 +47,7 @@ class RunResult(NamedTuple):
 
     hmm: RareHMM
     events: pd.DataFrame
-    forecast: Forecast
+    forecast: Forecast | None  # None if it needs inputs that are not known yet
 
     @property
     def passed(self) -> bool:
@@ -80,31 +84,35 @@ def series_of(settings: Settings, shown: bool = False) -> Series:
     """Read the series of a run, transformed as the settings say."""
     with progress_line(shown) as on_progress:
         on_progress("reading", 0, 0)
-        table = open_files(settings.files, settings.column, settings.time, settings.date_format)
+        columns = [*settings.column, *settings.inputs]
+        tables = in_roles(open_files(settings.files, columns, settings.time, settings.date_format), settings)
         try:
-            return transformed(table, settings)
+            return transformed(tables, settings)
         except ValueError as error:
             raise ValueError(f"{', '.join(settings.files)}: {error}") from None
 
 
-def transformed(table: pd.DataFrame | Source, settings: Settings) -> Series:
-    """Return a table as a series, transformed as the settings say."""
+def transformed(tables: FileColumns, settings: Settings) -> Series:
+    """Return tables as a series, transformed as the settings say."""
+    table, exog, exog_transition, states = tables
     regular = settings.spacing
+    make = partial(Series, exog=exog, exog_transition=exog_transition, states=states, regular=regular)
     if isinstance(table, Source):
         if not settings.knots:
-            return Series(Logarithm(table) if settings.log else table, regular=regular)
+            return make(Logarithm(table) if settings.log else table)
         table = load_source(table)
-    if regular == "fill" and settings.knots:  # a baseline follows time
-        series = Series(table, regular=regular)
-        table = pd.DataFrame(series.read(0, len(series)), series.index, table.columns)
+    index: Any = Series(table, regular=regular).index if regular == "fill" else table.index  # a baseline follows time
+    rows = index.get_indexer(table.index) if regular == "fill" else np.arange(len(table))
     for name in table.columns:
         values = table[name].to_numpy(dtype=float)
         if settings.log:
             values = logarithm(values)
         if settings.knots:
-            values = detrended(values, settings.knots)
+            spread = np.full(len(index), np.nan)
+            spread[rows] = values
+            values = detrended(spread, settings.knots)[rows]
         table[name] = values
-    return Series(table[table.columns[0]] if table.shape[1] == 1 else table, regular=regular)
+    return make(table[table.columns[0]] if table.shape[1] == 1 else table)
 
 
 def load_source(source: Source) -> pd.DataFrame:
@@ -113,15 +121,23 @@ def load_source(source: Source) -> pd.DataFrame:
     return pd.DataFrame(source[:], None if source.index is None else source.index[:], columns)
 
 
+def estimator_of(settings: Settings, shown: bool = False) -> RareHMM:
+    """Return the estimator of a run, not fitted yet."""
+    emission = settings.emissions[0] if len(settings.emissions) == 1 else settings.emissions
+    transitions = [*settings.transitions, *(name for name in settings.exog_transition if name in settings.exog)]
+    return RareHMM(
+        settings.states, emission=emission, ar=lags_of(settings.ar), season=settings.seasons or None,
+        trend=trend_of(settings.trend), switching=switching_of(settings.switching), scale=settings.scale or None,
+        transitions=transitions or None, durations=durations_of(settings.durations), method=settings.method,
+        n_draws=settings.draws, rare_share=settings.rare_share, check_model=settings.check_model,
+        n_jobs=settings.threads, random_state=settings.seed, verbose=int(shown),
+    )  # fmt: skip
+
+
 def fit(folder: Path, settings: Settings, series: Series, shown: bool = False) -> RunResult:
     """Fit the series of a run and write all results to its folder; ``shown`` displays progress on a terminal."""
     logger.info("%s", series)
-    emission = settings.emissions[0] if len(settings.emissions) == 1 else settings.emissions
-    hmm = RareHMM(
-        settings.states, emission=emission, method=settings.method, n_draws=settings.draws,
-        rare_share=settings.rare_share, check_model=settings.check_model, n_jobs=settings.threads,
-        random_state=settings.seed, verbose=int(shown),
-    )  # fmt: skip
+    hmm = estimator_of(settings, shown)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", InterruptedWarning)  # an interrupted run is resumed, not kept half done
@@ -149,10 +165,11 @@ def write_results(
         overview.add(series.read(first, last)[:, 0], probabilities[:, rare].sum(1), probabilities.argmax(1))
     table = events.table()
     on_progress("forecast", 0, 0)
-    forecast = hmm.forecast(series, settings.horizon)
+    forecast = forecast_of(hmm, series, settings)
     result = RunResult(hmm, table, forecast)
     write(folder / "events.csv", as_csv(table))
-    write(folder / "forecast.csv", as_csv(forecast_table(forecast)))
+    if forecast is not None:
+        write(folder / "forecast.csv", as_csv(forecast_table(forecast)))
     write(folder / "diagnosis.json", json.dumps(diagnosis(result), indent=1))
     on_progress("report", 0, 0)
     title = f"{', '.join(settings.column) or 'series'} in {', '.join(Path(f).name for f in settings.files)}"
@@ -160,6 +177,29 @@ def write_results(
     content = Content(title, hmm, series, overview, table, events.rows, forecast, details)
     write(folder / "report.html", report(content))
     return result
+
+
+def forecast_of(
+    hmm: RareHMM, series: Series, settings: Settings, horizon: int | None = None, future: Path | None = None
+) -> Forecast | None:
+    """Forecast the rows that follow a series, with inputs from a file.
+
+    Without it, states and events alone are forecast if observations have inputs, and nothing (None) if transitions do.
+    """
+    if future is None:
+        moving = hmm.posterior_.model.transitions.inputs
+        if moving is not None and moving.chosen:
+            return None
+        known = not any(one.chosen for one in inputs_of(hmm.posterior_.model))
+        return hmm.forecast(series, horizon or settings.horizon, size=1000 if known else 0)
+    table = open_files([str(future)], input_columns(settings), settings.time, settings.date_format)
+    table = load_source(table) if isinstance(table, Source) else table
+    return hmm.forecast(series, horizon or len(table), exog=table[: horizon or len(table)])
+
+
+def input_columns(settings: Settings) -> list[str]:
+    """Return the names of all inputs of a run, each once."""
+    return list(dict.fromkeys([*settings.exog, *settings.exog_transition]))
 
 
 def load(folder: Path) -> tuple[Settings, RareHMM]:
@@ -220,9 +260,13 @@ def check_to_dict(check: Check) -> dict[str, Any]:
 
 
 def forecast_table(forecast: Forecast) -> pd.DataFrame:
-    """Return the probability of a rare event within 1, 2, ... steps, with its interval."""
+    """Return the probability of a rare event within 1, 2, ... steps, with its interval, and the observations."""
     steps = np.arange(1, len(forecast.event) + 1)
-    return pd.DataFrame({"steps": steps, "probability": forecast.event, "low": forecast.low, "high": forecast.high})
+    table = pd.DataFrame({"steps": steps, "probability": forecast.event, "low": forecast.low, "high": forecast.high})
+    if len(forecast.observations) > 0:
+        found = forecast.to_frame().filter(regex="^(?!event|state_).*(mean|low|high)$").add_prefix("y_")
+        table = table.join(found.reset_index(drop=True))
+    return table if forecast.index is None else table.assign(time=forecast.index)
 
 
 def setting_texts(settings: Settings) -> dict[str, str]:

@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from rarehmm.app.term_texts import durations_of, lags_of, season_of, trend_of
+from rarehmm.data.inputs import Season
 from rarehmm.emissions import families
 from rarehmm.sampling.rule import METHODS
 
@@ -38,6 +40,37 @@ class Settings:
     emission: str | list[str] = field(
         default="gaussian",
         metadata={"help": "Emission family, or one per column separated by commas: gaussian,bernoulli."},
+    )
+    ar: int | str | None = field(
+        default=None,
+        metadata={"help": "Lags of autocorrelated noise: 2; or of a certain form: level:2, intercept:2."},
+    )
+    season: list[str | int] = field(
+        default_factory=list,
+        metadata={"help": "Period of a season: 1D (needs --time) or a number of rows, 1D:3 with 3 harmonics; repeat."},
+    )
+    trend: int | str | None = field(default=None, metadata={"help": "linear, or the number of knots of a spline."})
+    exog: list[str] = field(default_factory=list, metadata={"help": "Input column of the observations; repeat."})
+    exog_transition: list[str] = field(
+        default_factory=list, metadata={"help": "Input column of the transition probabilities; repeat."}
+    )
+    switching: list[str] = field(
+        default_factory=list,
+        metadata={"help": "What differs between states: season, trend, ar, a period, a column, or all inputs; repeat."},
+    )
+    scale: list[str] = field(
+        default_factory=list,
+        metadata={"help": "On what the spread depends: season, trend, a period or an input column; repeat."},
+    )
+    transitions: list[str] = field(
+        default_factory=list,
+        metadata={"help": "On what transitions depend: season, trend, a period or an input column; repeat."},
+    )
+    durations: int | str | None = field(
+        default=None, metadata={"help": "Shortest visit to a state, in rows: 3, or one number for each state: 1,3."}
+    )
+    states_column: str | None = field(
+        default=None, metadata={"help": "Column with known states: 0, 1, ..., and -1 or empty where unknown."}
     )
     method: str = field(default="auto", metadata={"help": "Sampling method."})
     draws: int = field(default=1000, metadata={"help": "Effective sample size of every parameter.", "least": 1})
@@ -70,6 +103,10 @@ class Settings:
         for name in ("rare_share", "threshold"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must lie between 0 and 1.")
+        lags_of(self.ar)
+        trend_of(self.trend)
+        durations_of(self.durations)
+        self._check_columns()
         if self.detrend is not None and not re.fullmatch(r"spline:[1-9]\d*", self.detrend):
             raise ValueError(f"detrend is {self.detrend!r}; it must be of the form spline:200, with a number of knots.")
 
@@ -87,6 +124,32 @@ class Settings:
     def emissions(self) -> list[str]:
         """The emission families: one for all columns, or one per column."""
         return [name.strip() for name in self.emission.split(",")] if isinstance(self.emission, str) else self.emission
+
+    def _check_columns(self) -> None:
+        """Raise ValueError if columns have roles that exclude each other, or if times that are needed are not named."""
+        others = self.inputs
+        if others and not self.column:
+            raise ValueError(f"column is missing, and {', '.join(others)} are inputs or states; name what to model.")
+        for name in others:
+            if name in self.column:
+                raise ValueError(f"{name!r} is the column to model, and cannot be an input or known states as well.")
+        for season in self.seasons:
+            if isinstance(season.period, str) and self.time is None:
+                raise ValueError(
+                    f"season is {season.label}, a length of time, and no column of times is named; pass --time, or the "
+                    "season as a number of rows."
+                )
+
+    @property
+    def inputs(self) -> list[str]:
+        """Columns that are read beside those of the model: inputs and known states, each once."""
+        states = [] if self.states_column is None else [self.states_column]
+        return list(dict.fromkeys([*self.exog, *self.exog_transition, *states]))
+
+    @property
+    def seasons(self) -> list[Season]:
+        """The seasons, from their texts."""
+        return [season_of(text) for text in self.season]
 
     @property
     def knots(self) -> int:
@@ -110,10 +173,11 @@ def check(name: str, value: Any, kind: Any, least: int | None) -> None:
     """Raise ValueError if a value has the wrong type or is smaller than ``least``."""
     options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     plain = [typing.get_origin(option) or option for option in options]
+    items = [kind for option in options for kind in typing.get_args(option)]  # of lists
     number = float in plain and isinstance(value, int) and not isinstance(value, bool)
     valid = number or any(type(value) is option for option in plain)
     if list in plain and isinstance(value, list):
-        valid = all(isinstance(item, str) for item in value)
+        valid = all(any(isinstance(item, kind) for kind in items) for item in value)
     if not valid:
         descriptions = {
             int: "a whole number",

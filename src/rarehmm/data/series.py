@@ -639,7 +639,7 @@ def _bounds(lengths: Sequence[int] | IntArray, T: int) -> IntArray:
 
 def _check_index(index: Any, other: Any, name: str) -> None:
     """Raise ValueError at the first row where the index of inputs or known states differs from that of y."""
-    if index is None or other is None:
+    if index is None or other is None or index is other:
         return
     for first in range(0, len(index), STRETCH):
         mine, theirs = index[first : first + STRETCH], other[first : first + STRETCH]

@@ -11,10 +11,11 @@ from rarehmm.data.inputs import Columns, Inputs
 from rarehmm.data.series import Series
 from rarehmm.model.autoregression import Autoregression
 from rarehmm.model.model import Model
+from rarehmm.model.moves import moves
 from rarehmm.model.named_priors import default_priors
 from rarehmm.model.parameters import Priors
 from rarehmm.specification.families import family_of
-from rarehmm.specification.terms import LAGS, Terms, as_list, autoregression_of, seasons_of, trends_of
+from rarehmm.specification.terms import LAGS, Terms, as_list, autoregression_of, lags_of, seasons_of, trends_of
 from rarehmm.transitions.homogeneous import Homogeneous
 from rarehmm.transitions.phases import Phases
 from rarehmm.transitions.regression import Regression
@@ -45,11 +46,16 @@ class Specification:
         priors = default_priors(family, K, series) if self.priors is None else self.priors
         start = None if self.startprob is None else np.asarray(self.startprob, dtype=float)
         terms = Terms(seasons_of(self.season), trends_of(self.trend), series.observation_names)
+        if len(terms) > 0 and len(moves(family).predicted) == 0:
+            raise ValueError(
+                f"{type(family).__name__} takes no season, trend or exog: none of its parameters has a linear "
+                "predictor. Leave them out, choose another emission, or pass exog as exog_transition."
+            )
         shared, switching = self._inputs(series, terms)
         moves_scale = terms.chosen(self.scale, "scale", series.exog_names)
         return Model(
             family, K, priors, start, fixed=self.fixed, inputs=shared, switching=switching,
-            scale=Inputs.of(series, moves_scale, FEW) if moves_scale else None, autoregression=self._lags(),
+            scale=Inputs.of(series, moves_scale, FEW) if moves_scale else None, autoregression=self._lags(family),
             transitions=self._transitions(series, terms),
         )  # fmt: skip
 
@@ -63,19 +69,15 @@ class Specification:
         if isinstance(self.switching, bool):
             flags = [self.switching] * len(terms)
         else:
-            flags = terms.flags(self.switching, "switching", [LAGS] if self._autoregression else [])
+            flags = terms.flags(self.switching, "switching", [LAGS] if lags_of(self.ar) else [])
         if len(terms) == 0:
             return None, None
         every = Inputs.of(series, terms.every)
         return every.part([not flag for flag in flags]), every.part(flags)
 
-    @property
-    def _autoregression(self) -> Autoregression | None:
-        return autoregression_of(self.ar)
-
-    def _lags(self) -> Autoregression | None:
+    def _lags(self, family: Any) -> Autoregression | None:
         """Return the autoregression, with coefficients that differ between states if "ar" is among what switches."""
-        found = self._autoregression
+        found = autoregression_of(self.ar, family)
         if found is None or isinstance(self.switching, bool) or LAGS not in as_list(self.switching):
             return found
         return found._replace(switching=True)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from rarehmm.data.inputs import Columns, Season, Term, Trend, duration
-from rarehmm.model.autoregression import AroundLevel, Autoregression
+from rarehmm.model.autoregression import AroundLevel, Autoregression, Intercept
+from rarehmm.model.moves import moves
 
 LAGS = "ar"  # stands for the lags in ``switching``
 
@@ -68,17 +69,28 @@ def _trend(trend: Any) -> Trend:
     )
 
 
-def autoregression_of(ar: Any) -> Autoregression | None:
-    """Return the autoregression that ``ar`` describes: a number of lags, or the autoregression itself."""
+def lags_of(ar: Any) -> Autoregression | int:
+    """Return the number of lags that ``ar`` asks for, or the autoregression itself."""
     if isinstance(ar, Autoregression):
         return ar
-    if ar is None or (isinstance(ar, int | np.integer) and not isinstance(ar, bool) and ar == 0):
-        return None
-    if isinstance(ar, int | np.integer) and not isinstance(ar, bool) and ar > 0:
-        return AroundLevel(int(ar))
+    if ar is None:
+        return 0
+    if isinstance(ar, int | np.integer) and not isinstance(ar, bool) and ar >= 0:
+        return int(ar)
     raise ValueError(
         f"ar is {ar!r}; pass the number of lags, such as ar=2, or AroundLevel(2), Intercept(2) or Hamilton(2)."
     )
+
+
+def autoregression_of(ar: Any, family: Any) -> Autoregression | None:
+    """Return the autoregression that ``ar`` describes: around the level of a state, if the family has a single one."""
+    lags = lags_of(ar)
+    if not isinstance(lags, int):
+        return lags
+    if lags == 0:
+        return None
+    at = moves(family)
+    return Intercept(lags) if (at.level[at.predicted] < 0).any() else AroundLevel(lags)
 
 
 @dataclass(frozen=True)

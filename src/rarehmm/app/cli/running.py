@@ -1,5 +1,6 @@
 """``rarehmm fit``, ``resume``, ``events``, ``forecast``, ``report``, ``simulate`` and ``demo``: fits from files."""
 
+import dataclasses
 import json
 import logging
 import time
@@ -16,11 +17,13 @@ from rich.table import Table
 
 import rarehmm as rh
 from rarehmm.app import runs
-from rarehmm.app.cli.app import UNRELIABLE, app, console, print_step
+from rarehmm.app.cli.app import UNRELIABLE, app, console, print_step, rich_escape
 from rarehmm.app.settings import Settings, from_mapping, read_settings
 from rarehmm.paper.common import SINGLE_RARE
 from rarehmm.posterior.model_check import NOT_WANTED
+from rarehmm.specification.restored import inputs_of
 
+SIMULATED = 100_000  # observations, unless a user says
 Folder = Annotated[Path, typer.Argument(help="Folder of a run.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")]
@@ -32,7 +35,7 @@ Other = Annotated[
 def option(name: str, *flags: str) -> Any:
     """Return the command-line option for a setting, with the help text and default of ``Settings``."""
     setting = Settings.__dataclass_fields__[name]
-    default = str(setting.default) if setting.default not in (None, False) else False
+    default = str(setting.default) if setting.default not in (None, False, dataclasses.MISSING) else False
     return typer.Option(*flags, help=setting.metadata["help"], show_default=default)
 
 
@@ -48,6 +51,16 @@ def fit(
     regular: Annotated[str | None, option("regular")] = None,
     states: Annotated[int | None, option("states")] = None,
     emission: Annotated[str | None, option("emission")] = None,
+    ar: Annotated[str | None, option("ar")] = None,
+    season: Annotated[list[str] | None, option("season")] = None,
+    trend: Annotated[str | None, option("trend")] = None,
+    exog: Annotated[list[str] | None, option("exog")] = None,
+    exog_transition: Annotated[list[str] | None, option("exog_transition")] = None,
+    switching: Annotated[list[str] | None, option("switching")] = None,
+    scale: Annotated[list[str] | None, option("scale")] = None,
+    transitions: Annotated[list[str] | None, option("transitions")] = None,
+    durations: Annotated[str | None, option("durations")] = None,
+    states_column: Annotated[str | None, option("states_column")] = None,
     method: Annotated[str | None, option("method")] = None,
     draws: Annotated[int | None, option("draws")] = None,
     log: Annotated[bool | None, option("log", "--log")] = None,
@@ -68,7 +81,10 @@ def fit(
     options = {
         "file": file[0] if file and len(file) == 1 else file or None, "column": column or None, "time": time,
         "date_format": date_format, "regular": regular,
-        "states": states, "emission": emission,
+        "states": states, "emission": emission, "ar": ar, "season": season or None, "trend": trend,
+        "exog": exog or None, "exog_transition": exog_transition or None, "switching": switching or None,
+        "scale": scale or None, "transitions": transitions or None, "durations": durations,
+        "states_column": states_column,
         "method": method, "draws": draws, "log": log, "detrend": detrend, "rare_share": rare_share,
         "threshold": threshold, "gap": gap, "shortest": shortest, "horizon": horizon,
         "check_model": check_model, "seed": seed, "threads": threads,
@@ -131,12 +147,14 @@ def logged(folder: Path) -> Iterator[None]:
 def print_result(result: runs.RunResult) -> None:
     """Print the states with intervals, the longest events and the verdicts."""
     posterior = result.hmm.posterior_
-    names = [p.name for p in posterior.model.family.parameters] + ["occupancy", "sojourn"]
+    names = [p.name for p in posterior.model.family.parameters]
+    names += [name for name in ("occupancy", "sojourn") if name in posterior.quantities]
     table = Table("state", "kind", *names, title="States: mean and 90 % interval")
     for r in result.hmm.regimes_:
         intervals = [posterior.interval(name, r.state) for name in names]
         table.add_row(str(r.state), r.kind, *(f"{mean:.4g}\n{low:.4g} to {high:.4g}" for mean, low, high in intervals))
     console.print(table)
+    print_effects(result.hmm)
     if len(result.events):
         longest = result.events.nlargest(5, "duration")
         table = Table("start", "end", "duration", "peak", title=f"The longest of {len(result.events):,} rare events")
@@ -151,10 +169,23 @@ def print_result(result: runs.RunResult) -> None:
     console.print(about_model, style="green" if fits else "yellow", soft_wrap=True)
 
 
+def print_effects(hmm: rh.RareHMM) -> None:
+    """Print the coefficients of lags, trends and inputs, if there are any; seasons have too many."""
+    summary = hmm.summary()
+    found = summary[summary.index.str.contains("coefficient[", regex=False)]
+    found = found[~found.index.str.contains(r"\[(?:sin|cos)\(")]
+    if len(found):
+        table = Table("coefficient", "mean", "5 %", "95 %", title="Effects of lags, trends and inputs")
+        for name, mean, _, low, high in found.iloc[:, :4].itertuples():
+            table.add_row(rich_escape(name), *(f"{value:.4g}" for value in (mean, low, high)))
+        console.print(table)
+
+
 def load_run(folder: Path, file: Path | None) -> tuple[Settings, rh.RareHMM, rh.Series]:
     """Return the settings and the fit of a run, with its own series or that of another file."""
     settings, hmm = runs.load(folder)
-    source = from_mapping({**vars(settings), "file": str(file)}) if file else settings
+    # states are known in the file of the run alone
+    source = from_mapping({**vars(settings), "file": str(file), "states_column": None}) if file else settings
     return settings, hmm, runs.series_of(source)
 
 
@@ -170,11 +201,28 @@ def events(folder: Folder, file: Other = None, causal: Annotated[bool, typer.Opt
 
 
 @app.command()
-def forecast(folder: Folder, file: Other = None, horizon: Annotated[int | None, option("horizon")] = None,
-             as_json: AsJson = False) -> None:  # fmt: skip
-    """Print the probability of a rare event within 1, 2, ... steps after a run's series, or another file, as CSV."""
+def forecast(
+    folder: Folder,
+    file: Other = None,
+    horizon: Annotated[int | None, option("horizon")] = None,
+    future: Annotated[
+        Path | None, typer.Option(help="File with the inputs of the rows to come, in columns with the same names.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the probability of a rare event within 1, 2, ... steps after a run's series, or another file, as CSV.
+
+    The observations to come are forecast too, if their inputs are known: season and trend are; others are in the file
+    FUTURE.
+    """
     settings, hmm, series = load_run(folder, file)
-    print_table(runs.forecast_table(hmm.forecast(series, horizon or settings.horizon)), as_json)
+    found = runs.forecast_of(hmm, series, settings, horizon, future)
+    if found is None:
+        raise ValueError(
+            f"future inputs missing: {', '.join(map(repr, settings.exog_transition))}; pass --future with a file of "
+            f"the rows to come that has {', '.join(runs.input_columns(settings))}."
+        )
+    print_table(runs.forecast_table(found), as_json)
 
 
 def print_table(table: pd.DataFrame, as_json: bool) -> None:
@@ -197,7 +245,12 @@ def simulate(
         Path | None,
         typer.Argument(help="Folder of a run; by default the series of the paper's section 4.1.", show_default=False),
     ] = None,
-    size: Annotated[int, typer.Option(min=1, help="Number of observations.")] = 100_000,
+    size: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Number of observations; by default 100,000, or those of a run whose model has inputs."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     out: Annotated[Path, typer.Option(help="CSV file to create; never overwritten.")] = Path("simulated.csv"),
 ) -> None:
@@ -205,16 +258,31 @@ def simulate(
     if out.exists():
         raise ValueError(f"{out} already exists; choose another name with --out.")
     if folder:
-        posterior = runs.load(folder)[1].posterior_
-        model, point = posterior.model, posterior.mean
+        settings, hmm = runs.load(folder)
+        model, point = hmm.posterior_.model, hmm.posterior_.mean
+        rows = rows_to_simulate(settings, model, size)
     else:
         model, point = paper_series()
-    y, states = rh.simulate(np.random.default_rng(seed), model, point, size)
-    columns = y.reshape(size, -1)
+        rows = size or SIMULATED
+    y, states = rh.simulate(np.random.default_rng(seed), model, point, rows)
+    columns = y.reshape(len(y), -1)
     names = ["y"] if columns.shape[1] == 1 else [f"y{i}" for i in range(columns.shape[1])]
     table = pd.DataFrame(columns, columns=names).assign(state=states)
     runs.write(out, runs.as_csv(table))
-    console.print(f"{size:,} observations: {out}", soft_wrap=True)
+    console.print(f"{len(y):,} observations: {out}", soft_wrap=True)
+
+
+def rows_to_simulate(settings: Settings, model: rh.Model, size: int | None) -> int | rh.Series:
+    """Return a number of rows, or those of the series of a run, if the model needs their times or inputs."""
+    if not any(part.chosen or part.has_times for part in inputs_of(model)):
+        return size or SIMULATED
+    series = runs.series_of(settings)
+    if size is not None and size > len(series):
+        raise ValueError(
+            f"size is {size}, and the model has inputs or times, which {', '.join(settings.files)} has for "
+            f"{len(series)} rows; simulate at most as many."
+        )
+    return series.part(0, size or len(series)).without_observations()
 
 
 def paper_series() -> tuple[rh.Model, rh.Parameters]:

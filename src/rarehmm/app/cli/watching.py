@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import typer
@@ -11,9 +11,11 @@ import typer
 import rarehmm as rh
 from rarehmm.app import runs
 from rarehmm.app.cli.app import app, errors
-from rarehmm.app.cli.running import AsJson, Folder
+from rarehmm.app.cli.running import AsJson, Folder, rows_to_simulate
+from rarehmm.app.settings import Settings
 from rarehmm.engine.contracts.family import columns
 from rarehmm.exact.passes import filter_states
+from rarehmm.specification.restored import inputs_of
 
 SIMULATED = 200_000  # observations from which the rate of false alarms is estimated
 
@@ -27,16 +29,18 @@ def watch(
     """Read observations from standard input, one per line, and print when a rare state starts and ends.
 
     Alarms are causal: later observations never change them.  Separate several columns by commas; an empty line or nan
-    is a missing observation.
+    is a missing observation.  Inputs follow, in the order of --exog and --exog-transition, and then the time, if a
+    season or a trend follows it.
     """
-    _, hmm = runs.load(folder)
+    settings, hmm = runs.load(folder)
     rare = hmm.rare_states_
     if len(rare) == 0:
         raise ValueError(f"no state of {folder} is classified as rare: there is nothing to watch for.")
-    errors.print(false_alarms(hmm.posterior_, rare, threshold), soft_wrap=True)
-    stream, inside, D = None, False, columns(hmm.posterior_.model.family)
+    errors.print(false_alarms(settings, hmm.posterior_, rare, threshold), soft_wrap=True)
+    stream, inside, line_format = None, False, LineFormat.of(hmm)
     for number, line in enumerate(sys.stdin, 1):
-        stream = hmm.update(stream, parse_line(line, number, D))
+        values, inputs, time = line_format.parse(line, number)
+        stream = hmm.update(stream, values, exog=inputs or None, times=time)
         p = float(stream.probability[rare].sum())
         if (p >= threshold) != inside:
             inside = not inside
@@ -45,23 +49,45 @@ def watch(
             print(record if as_json else f"{change} at {number}: P(rare) = {p:.3f}", flush=True)
 
 
-def parse_line(line: str, number: int, D: int) -> list[float]:
-    """Return the observation on a line of input."""
-    text = line.strip()
-    try:
-        values = [float(part) if part.strip() else math.nan for part in text.split(",")] if text else [math.nan] * D
-    except ValueError:
-        raise ValueError(f"line {number} is {text!r}, which is not a number.") from None
-    if len(values) != D:
-        raise ValueError(f"line {number} has {len(values)} values; it must have {D}.")
-    return values
+class LineFormat(NamedTuple):
+    """What a line of input holds: D observations, inputs of these names, and the time if ``has_time``."""
+
+    D: int
+    inputs: tuple[str, ...]
+    has_time: bool
+
+    @classmethod
+    def of(cls, hmm: rh.RareHMM) -> "LineFormat":
+        """Return the format of lines for a fit."""
+        model = hmm.posterior_.model
+        has_time = any(part.has_times and (part.seasons or part.trends) for part in inputs_of(model))
+        return cls(columns(model.family), tuple(hmm.exog_names_in_.tolist()), has_time)
+
+    def parse(self, line: str, number: int) -> tuple[list[float], list[float], str | None]:
+        """Return the observations, the inputs and the time on a line."""
+        text, D, m = line.strip(), self.D, len(self.inputs)
+        parts = [part.strip() for part in text.split(",")] if text else [""] * D
+        if len(parts) != D + m + self.has_time:
+            names = [f"{D} observed", *self.inputs, *(["time"] if self.has_time else [])]
+            more = f": {', '.join(names)}" if len(names) > 1 else ""
+            raise ValueError(f"line {number} has {len(parts)} values; it must have {D + m + self.has_time}{more}.")
+        try:
+            values = [float(part) if part else math.nan for part in parts[: D + m]]
+        except ValueError:
+            raise ValueError(f"line {number} is {text!r}, which is not a number.") from None
+        return values[:D], values[D:], parts[-1] if self.has_time else None
 
 
-def false_alarms(posterior: rh.Posterior, rare: np.ndarray, threshold: float) -> str:
+def false_alarms(settings: Settings, posterior: rh.Posterior, rare: np.ndarray, threshold: float) -> str:
     """Describe the rates of false alarms and of detected rare observations, estimated on a simulated series."""
-    point = posterior.mean
-    y, states = rh.simulate(np.random.default_rng(0), posterior.model, point, SIMULATED)
-    alarm = filter_states(posterior.model, point, rh.Series(y))[:, rare].sum(1) >= threshold
+    model, point = posterior.model, posterior.mean
+    rows = rows_to_simulate(settings, model, None)
+    rows = SIMULATED if isinstance(rows, int) else rows.part(0, min(SIMULATED, len(rows)))
+    y, states = rh.simulate(np.random.default_rng(0), model, point, rows)
+    series = rh.Series(y)
+    if isinstance(rows, rh.Series):
+        series = series.with_inputs_of(rows, rows.read_rows(0, len(rows)))
+    alarm = filter_states(model, point, series)[:, rare].sum(1) >= threshold
     is_rare = np.isin(states, rare)
     false, detected = np.mean(alarm & ~is_rare), np.mean(alarm[is_rare]) if is_rare.any() else math.nan
     return (

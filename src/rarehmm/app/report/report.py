@@ -21,6 +21,7 @@ POINTS = 1_000_000  # points shown; of a longer series, the extremes of bins are
 ANCHORS = 2_000  # rows whose times are stored; those between are interpolated
 LISTED = 500  # events in the table
 MISSING = 65535
+OF_STATES = "occupancy", "sojourn", "return_time"  # of which there are none where transitions have inputs
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
@@ -69,7 +70,7 @@ class Content(NamedTuple):
     overview: Overview
     events: Any
     rows: list[tuple[int, int]]
-    forecast: Forecast
+    forecast: Forecast | None
     settings: dict[str, str]
 
 
@@ -149,7 +150,8 @@ def swatch(k: int) -> str:
 def states(content: Content) -> str:
     """Return the table of states: their kind, and their parameters with 90 % intervals."""
     posterior = content.hmm.posterior_
-    names = [p.name for p in posterior.model.family.parameters] + ["occupancy", "sojourn", "return_time"]
+    names = [name for name in OF_STATES if name in posterior.quantities]
+    names = [*(p.name for p in posterior.model.family.parameters), *names]
     rows = []
     for r in content.hmm.regimes_:
         intervals = [posterior.interval(name, r.state) for name in names]
@@ -249,21 +251,44 @@ def anchors(series: Series) -> tuple[list[list[float]] | None, bool]:
 
 # ---------------------------------------------------------------- figures
 def figures(content: Content) -> str:
-    """Return the sections with posterior densities, transitions and the forecast."""
+    """Return the sections with posterior densities, effects, transitions and the forecast."""
     posterior = content.hmm.posterior_
-    first = posterior.model.family.parameters[0].name
-    densities = [svg(plots.plot_density(posterior, name)[0].figure) for name in (first, "occupancy", "sojourn")]
-    horizon = len(content.forecast.event)
-    ahead = (
-        f"Probability of a rare event in the {horizon} steps after the end of the series: "
-        f"{content.forecast.event[-1]:.3g}. The curve shows the probability of a rare event within a given number of "
-        "steps, averaged over the posterior, with a 90 % interval."
-    )
+    names = posterior.model.family.parameters[0].name, "occupancy", "sojourn"
+    shown = [name for name in names if name in posterior.quantities]
+    densities = [svg(plots.plot_density(posterior, name)[0].figure) for name in shown]
     return (
         section("Posterior densities", "".join(densities))
+        + effects(content)
         + section("Transitions", svg(plots.plot_transitions(posterior).figure))
-        + section("Forecast", paragraph(ahead) + svg(plots.plot_forecast(content.forecast).figure))
+        + forecast_section(content.forecast)
     )
+
+
+def effects(content: Content) -> str:
+    """Return the table of the coefficients of inputs and lags; nothing if there are none."""
+    table_of = content.hmm.summary()
+    found = table_of[table_of.index.str.contains("coefficient[", regex=False)]
+    if len(found) == 0:
+        return ""
+    rows = [[escape(name), *(f"{value:.4g}" for value in row)] for name, *row in found.iloc[:, :4].itertuples()]
+    note = "Per unit of each input; seasons as Fourier terms. Levels of states are those at the means of the inputs."
+    header = ["coefficient", "mean", "standard deviation", "5 %", "95 %"]
+    return section(
+        "Effects of season, trend, inputs and lags", table(header, rows, text=(0,)) + paragraph(note, "soft")
+    )
+
+
+def forecast_section(forecast: Forecast | None) -> str:
+    """Return the section with the forecast."""
+    if forecast is None:
+        why = "Transitions depend on inputs, so that a forecast needs their future values."
+        return section("Forecast", paragraph(why, "soft"))
+    text = (
+        f"Probability of a rare event in the {len(forecast.event)} steps after the end of the series: "
+        f"{forecast.event[-1]:.3g}. The curve shows the probability of a rare event within a given number of steps, "
+        "averaged over the posterior, with a 90 % interval."
+    )
+    return section("Forecast", paragraph(text) + svg(plots.plot_forecast(forecast).figure))
 
 
 def svg(figure: Any) -> str:
