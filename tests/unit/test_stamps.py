@@ -1,5 +1,7 @@
 """Time stamps: rows out of order, repeated, missing or uneven are refused with the way out, and holes are filled."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -218,6 +220,22 @@ def test_inputs_and_states_of_rows_put_back():
         Series(HOLES, exog=moved, regular="fill")
     with pytest.raises(ValueError, match="exog has 7 rows and y has 1996"):
         Series(HOLES, exog=full[:7], regular="fill")
+
+
+def test_a_wrong_year_does_not_fill_the_memory():
+    wrong = of([*MINUTES[:100], *(MINUTES[100:200] + pd.Timedelta("73000D"))])
+    with pytest.raises(
+        MemoryError, match=r"y with 105,120,000 missing rows .* the longest hole is before y\[100\] \(at 22"
+    ):
+        Series(pd.DataFrame(np.zeros((200, 500)), wrong.index), regular="fill")
+
+
+def test_work_on_stamps_may_be_done_elsewhere():
+    with ThreadPoolExecutor(2) as executor:
+        assert len(Series(of(MINUTES), executor=executor)) == N
+        with pytest.raises(ValueError, match=r"4 rows are missing in 2 places: y\[7\]"):
+            Series(HOLES, executor=executor)
+        assert len(Series(HOLES, regular="fill", executor=executor)) == N
 
 
 @pytest.mark.parametrize("seed", range(5))

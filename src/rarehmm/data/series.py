@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from rarehmm.common.arrays import Array, IntArray
-from rarehmm.common.checks import check_bytes
+from rarehmm.common.checks import check_bytes, check_memory
 from rarehmm.data import workers
 from rarehmm.data.clocks import Clock, clock_of
 from rarehmm.data.domains import REALS, Domain
@@ -150,6 +150,7 @@ class Series:
         self._is_list, self.is_regular = parts is not None, bool(regular)
         self._memory: dict[Hashable, Any] = {}
         gaps = examine([t.index for t in tables], self.bounds, regular, self._scan_steps, self.place, self.stamp)
+        self._check_room(gaps)
         given = self._beside(exog, "exog", gaps), self._beside(exog_transition, "exog_transition", gaps)
         titles = getattr(exog, "name", None), getattr(exog_transition, "name", None)  # of pandas Series
         columns = input_columns(*given, titles)
@@ -436,6 +437,16 @@ class Series:
             i = next(i for i, width in enumerate(widths) if width != widths[0])
             raise ValueError(f"{name}[{i}] has {widths[i]} columns and {name}[0] has {widths[0]}; they must agree.")
         return tables
+
+    def _check_room(self, gaps: Sequence[Gaps] | None) -> None:
+        """Raise MemoryError if missing rows of tables in memory do not fit: a single wrong year may be a long hole."""
+        for i, own in enumerate(gaps or ()):
+            if len(own.missing) > 0 and not isinstance(self.parts[i], Source):
+                row = int(self.offsets[i] + own.late[np.argmax(own.missing)])
+                way_out = (
+                    f"the longest hole is before {self.place(row)}. Correct its time, or pass both parts as a list."
+                )
+                check_memory(f"y with {own.missing.sum():,} missing rows", 8 * self.n_columns * own.size, way_out)
 
     def _put_back(self, gaps: Sequence[Gaps] | None) -> None:
         """Put missing rows back in ``y``, as NaN."""
