@@ -21,8 +21,8 @@ SOURCE = pathlib.Path(__file__).resolve().parent.parent / "src" / "rarehmm"
 PACKAGES: dict[str, tuple[str, ...]] = {
     "common": ("arrays", "blas", "checks", "progress", "writing"),
     "data": (
-        "sources", "tables", "input_columns", "workers", "rows", "clocks", "domains", "summaries", "series", "pieces",
-        "seasons", "trends", "inputs", "new_rows", "transforms", "files",
+        "sources", "tables", "input_columns", "workers", "rows", "clocks", "stamps", "domains", "summaries", "series",
+        "pieces", "seasons", "trends", "inputs", "new_rows", "transforms", "files",
     ),
     "engine": ("dispatch", "lanes", "elementary", "special", "contracts", "automatic", "kernels"),
     "transitions": (),
@@ -47,8 +47,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     ),
     "conformance": ("requirements", "emission", "design", "sampler", "transition"),
     "posterior": (
-        "model_settings", "named_coefficients", "posterior", "prediction", "regime_streams", "streaming", "residuals",
-        "predictive_checks", "model_check", "verdict", "events",
+        "model_settings", "named_coefficients", "posterior", "prediction", "regime_streams", "streaming", "forecasting",
+        "components", "residuals", "predictive_checks", "model_check", "verdict", "events",
     ),
     "specification": ("given", "families", "terms", "models", "restored"),
     "estimator": (),

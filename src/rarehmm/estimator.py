@@ -15,6 +15,7 @@ from sklearn.exceptions import NotFittedError
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.common.checks import check_memory, check_whole
 from rarehmm.common.progress import OnProgress, progress_line, silent
+from rarehmm.data.clocks import is_time
 from rarehmm.data.new_rows import joined_inputs
 from rarehmm.data.series import Series
 from rarehmm.engine.contracts.family import Family, columns, has
@@ -23,15 +24,15 @@ from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters, Priors
 from rarehmm.model.simulation import simulate
 from rarehmm.posterior.events import Events
+from rarehmm.posterior.forecasting import forecast_after
 from rarehmm.posterior.model_check import NOT_WANTED, ModelCheck, check_model
 from rarehmm.posterior.posterior import Posterior
-from rarehmm.posterior.prediction import Forecast, Stream, StreamParameters, forecast, log_score, update
+from rarehmm.posterior.prediction import Forecast, Stream, StreamParameters, log_score, update
 from rarehmm.posterior.regime_streams import RegimeFilter, RegimeStream
 from rarehmm.posterior.streaming import (
     Stretches,
     check_out,
     collect,
-    last_distribution,
     stretches_of_probabilities,
     write_stretches,
 )
@@ -39,7 +40,7 @@ from rarehmm.posterior.verdict import about_model, about_posterior
 from rarehmm.sampling.rule import infer
 from rarehmm.search.labels import from_labels
 from rarehmm.search.regimes import Regime, judge_states
-from rarehmm.specification.given import as_series, refuse_inputs, refuse_lengths, refuse_unused
+from rarehmm.specification.given import as_series, refuse_inputs, refuse_lengths, refuse_unused, split_inputs
 from rarehmm.specification.models import Specification
 from rarehmm.specification.restored import exog_names_of, inputs_of, settings_of
 
@@ -260,6 +261,7 @@ class RareHMM(BaseEstimator):
         exog: Any = None,
         exog_transition: Any = None,
         states: Any = None,
+        regular: bool | str = True,
         client: Any = None,
         executor: Any = None,
     ) -> "RareHMM":
@@ -280,6 +282,9 @@ class RareHMM(BaseEstimator):
             Input columns on which transition probabilities depend; the step into a row uses those of that row.
         states : array-like, optional
             Known states (T,): whole numbers from 0, and -1 or NaN where the state is unknown.
+        regular : bool or "fill"
+            What is done about the times of rows, as in ``Series``: True refuses times that are not evenly spaced,
+            "fill" puts missing rows back as gaps, False counts rows as they are.  Other methods then do likewise.
         client : dask.distributed.Client, optional
             Dask cluster whose workers read the data and run the chains.
         executor : optional
@@ -305,6 +310,7 @@ class RareHMM(BaseEstimator):
                 exog=exog,
                 exog_transition=exog_transition,
                 states=states,
+                regular=regular,
                 memory_limit=self.memory_limit,
                 executor=client or executor,
                 on_progress=partial(on_progress, "reading"),
@@ -326,7 +332,7 @@ class RareHMM(BaseEstimator):
                 if self.check_model
                 else NOT_WANTED
             )
-        self._given_init = self.init is not None
+        self._given_init, self._regular = self.init is not None, regular
         self.n_features_in_ = series.n_columns
         if series.names is not None:
             self.feature_names_in_ = np.array(series.names, dtype=object)
@@ -458,7 +464,10 @@ class RareHMM(BaseEstimator):
         posterior = self._fitted()
         if len(self.exog_names_in_) == 0:
             refuse_unused(exog, exog_transition)
-        series = as_series(X, lengths, exog=exog, exog_transition=exog_transition, states=states)
+        regular = getattr(self, "_regular", True)
+        series = as_series(
+            X, lengths, exog=exog, exog_transition=exog_transition, states=states, regular=regular
+        )  # fmt: skip
         posterior.model.check(series)
         names = getattr(self, "feature_names_in_", None)
         if names is not None and series.names is not None and list(names) != list(series.names):
@@ -825,29 +834,38 @@ class RareHMM(BaseEstimator):
         horizon: int = 10,
         lengths: Any = None,
         *,
+        exog: Any = None,
+        exog_transition: Any = None,
+        states: Any = None,
         rare_states: npt.ArrayLike | None = None,
         size: int = 1000,
     ) -> Forecast:
-        """Forecast the states and the observations that follow the last observation of ``X``.
+        """Forecast the observations and the states that follow the last observation of ``X``.
 
         Parameters
         ----------
         X : array-like, path or Series
-            The observations so far, as in ``fit``.
+            The observations so far, as in ``fit``; the last of them may be missing.
         horizon : int
             Number of steps ahead.
         lengths : sequence of int, optional
             Lengths of the sequences in ``X``; the last one is continued.
+        exog, exog_transition : optional
+            Inputs of the rows of ``X``, as in ``fit``, and of the ``horizon`` rows to come.  If ``X`` is a Series with
+            inputs: those of the rows to come.  Seasons and trends follow the index of ``X``.
+        states : optional
+            Known states of the rows of ``X``, as in ``fit``.
         rare_states : array-like of int, optional
             The states that count as rare; by default ``rare_states_``.
         size : int
-            Number of simulated continuations.
+            Number of simulated continuations; 0 if only states and events are of interest, which need inputs of
+            transitions alone.
 
         Returns
         -------
         Forecast
             State probabilities, the probability of a rare state within 1, ..., ``horizon`` steps with a 90 % interval,
-            and simulated observations.
+            and simulated observations, with their ``mean`` and ``interval()``; ``to_frame()`` is a table with dates.
 
         Examples
         --------
@@ -859,16 +877,20 @@ class RareHMM(BaseEstimator):
         True
         >>> round(float(ahead.event[0]), 2)
         0.01
+        >>> ahead.to_frame().shape
+        (100, 8)
         """
-        series, points = self._series(X, lengths), self._points()
-        model = self._fitted().model
-        if model.effects is not None:
-            regimes = RegimeFilter(model, points)
-            ahead = regimes.forecast(regimes.after(series), horizon, self._rare(rare_states))
-            return Forecast(*ahead, np.empty((0, horizon)))
-        last = [last_distribution(model, point, series, threads=self._threads) for point in points]
-        rng = generator(self.random_state)
-        return forecast(rng, model, points, np.array(last), horizon, self._rare(rare_states), size=size)
+        self._refuse_rare(states)
+        check_whole("horizon", horizon)
+        past, future = split_inputs("exog", exog, X, horizon)
+        past_transition, future_transition = split_inputs("exog_transition", exog_transition, X, horizon)
+        series = self._series(X, lengths, past, past_transition, states)
+        given = [one.index for one in (future, future_transition) if is_time(getattr(one, "index", None))]
+        return forecast_after(
+            generator(self.random_state), self._fitted().model, self._points(), series, horizon,
+            self._rare(rare_states), exog=joined_inputs(future, future_transition, horizon),
+            times=given[0] if given else None, size=size, threads=self._threads,
+        )  # fmt: skip
 
     def update(
         self,

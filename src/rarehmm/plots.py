@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rarehmm.common.arrays import Array, IntArray
+from rarehmm.data.seasons import Fourier
 from rarehmm.data.series import Series
+from rarehmm.data.trends import Curve
+from rarehmm.posterior.components import Curves, components, season_curves, transition_curves, visit_lengths
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 
 COLOURS = ("#4477AA", "#228833", "#EE6677", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")  # safe for colour-blind readers
 BINS = 2000  # bins of a long series: more than a screen has columns
+SHOWN = 2000  # rows of which components are shown unless a user says
+HOUR, DAY, WEEK, MONDAY = 3600.0, 86_400.0, 7 * 86_400.0, 4 * 86_400.0  # seconds; of the first Monday of 1970
+WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 # ---------------------------------------------------------------- parts
@@ -273,6 +279,207 @@ def plot_transitions(posterior: "Posterior", *, axes: Any = None) -> Any:
     axes.set(xlim=(-2.2, 2.2), ylim=(-1.7, 1.7), aspect="equal")
     axes.set_axis_off()
     return axes
+
+
+def draw_band(axes: "Axes", x: Any, values: Array, probability: float, color: str, label: str | None = None) -> None:
+    """Draw the median of curves (Z, n) with their central intervals."""
+    tail = (1 - probability) / 2
+    low, middle, high = np.quantile(values, [tail, 0.5, 1 - tail], axis=0)
+    axes.fill_between(x, low, high, color=color, alpha=0.25, lw=0)
+    axes.plot(x, middle, color=color, lw=1, label=label)
+
+
+def plot_components(
+    posterior: "Posterior",
+    series: Any,
+    *,
+    first: int = 0,
+    last: int | None = None,
+    column: int = 0,
+    probability: float = 0.9,
+    axes: Any = None,
+) -> Any:
+    """Plot a series with the fit of its model, and below it what the fit consists of: level, season, trend, inputs.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        The posterior.
+    series : Series or array-like
+        The observations, with their inputs.
+    first, last : int
+        The rows to show, by default up to 2000 from the first on.
+    column : int
+        The column of the observations.
+    probability : float
+        Probability of the intervals.
+    axes : sequence of matplotlib Axes, optional
+        One for the series, one for the level and one for each input; by default those of a new figure.
+
+    Returns
+    -------
+    array of matplotlib Axes
+        What inputs add is on the logarithmic scale if this is where they act, as it is for counts.
+    """
+    series = series if isinstance(series, Series) else Series(series)
+    last = min(first + SHOWN, len(series)) if last is None else min(last, len(series))
+    if not 0 <= first < last:
+        raise ValueError(f"first is {first} and last is {last}; they must be rows of the series, in order.")
+    found = components(posterior, series, first, last, column)
+    if axes is None:
+        axes = new_axes(len(found), (9, 1.2 + 1.3 * len(found)), sharex=True)
+    axes, x, y = np.atleast_1d(axes), positions(series, np.arange(first, last)), series.read(first, last)[:, column]
+    on_log = acts_on_log(posterior, column)
+    axes[0].plot(x, y, color="0.6", lw=0.7)
+    fit = np.exp(found[0].values) if on_log else found[0].values
+    draw_band(axes[0], x, fit, probability, COLOURS[2])
+    axes[0].set(ylabel="observation" if series.names is None else series.names[column])
+    for axis, one in zip(axes[1:], found[1:], strict=True):
+        draw_band(axis, x, one.values, probability, COLOURS[0])
+        axis.set(ylabel=f"log {one.title}" if on_log and one.title == "level" else one.title)
+    for axis in axes:
+        bare(axis)
+    axes[-1].set(xlabel="time")
+    return axes
+
+
+def acts_on_log(posterior: "Posterior", column: int) -> bool:
+    """Return whether inputs act on the logarithm of the level of a column."""
+    moves = posterior.model.every_effect.moves
+    return bool(moves.logs[np.flatnonzero(moves.column == column)[:1]].any())
+
+
+def plot_season(posterior: "Posterior", *, column: int = 0, probability: float = 0.9, axes: Any = None) -> Any:
+    """Plot what each season adds over its period, with intervals.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        The posterior of a model with seasons.
+    column : int
+        The column of the observations.
+    probability : float
+        Probability of the intervals.
+    axes : sequence of matplotlib Axes, optional
+        One for each season; by default those of a new figure.
+
+    Returns
+    -------
+    array of matplotlib Axes
+        With a curve for each state where seasons differ between states.
+    """
+    found = season_curves(posterior, column)
+    axes = np.atleast_1d(new_axes(1, (5 * len(found), 3), ncols=len(found)) if axes is None else axes)
+    for axis, one in zip(axes, found, strict=True):
+        K = one.values.shape[2]
+        x, order = set_period(axis, one, has_times(posterior))
+        for k in range(K):
+            draw_band(axis, x, one.values[:, order, k], probability, colour(k), f"state {k}" if K > 1 else None)
+        axis.axhline(0, color="0.8", lw=0.8, zorder=0)
+        axis.set(title=one.title, ylabel=f"added to the {'log ' if acts_on_log(posterior, column) else ''}level")
+        if K > 1:
+            axis.legend(fontsize="small", frameon=False)
+        bare(axis)
+    return axes
+
+
+def has_times(posterior: "Posterior") -> bool:
+    """Return whether seasons and trends of a model follow times, and not row numbers."""
+    effects = posterior.model.every_effect
+    given = (effects.location, effects.switching, effects.scale, effects.slopes)
+    return any(inputs.has_times for inputs in given if inputs is not None)
+
+
+def set_period(axis: "Axes", season: Curves, in_time: bool) -> tuple[Array, IntArray]:
+    """Label the axis of a period; return the positions on it of the points of a curve, and the order of these."""
+    assert isinstance(season.source, Fourier)
+    x, period = season.x, season.source.period
+    order = np.arange(len(x))
+    if not in_time:
+        axis.set(xlabel="step")
+        return x, order
+    if period == WEEK:
+        order = np.argsort((x - MONDAY) % WEEK, kind="stable")
+        axis.set(xticks=np.arange(7) + 0.5, xticklabels=WEEKDAYS)
+        axis.tick_params(axis="x", length=0)
+        return ((x - MONDAY) % WEEK / DAY)[order], order
+    unit, name = (HOUR, "hour") if period <= 2 * DAY else (DAY, "day")
+    if period == DAY:
+        axis.set(xticks=np.arange(0, 25, 4))
+    axis.set(xlabel="hour of the day" if period == DAY else f"{name} of the period")
+    return x / unit, order
+
+
+def plot_transition_effects(
+    posterior: "Posterior", name: str | None = None, *, probability: float = 0.9, axes: Any = None
+) -> Any:
+    """Plot how the probability of each transition depends on one input, with all others at their means.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        The posterior of a model whose transitions have inputs.
+    name : str, optional
+        The input: a column, "season 1D" or "trend"; by default the first.
+    probability : float
+        Probability of the intervals.
+    axes : array of matplotlib Axes, optional
+        One for each state that is left; by default those of a new figure.
+
+    Returns
+    -------
+    array of matplotlib Axes
+        With a curve for each state that is entered.
+    """
+    found = {one.title: one for one in transition_curves(posterior)}
+    if name is not None and name not in found:
+        raise ValueError(f"name is {name!r}; it must be one of {', '.join(map(repr, found))}.")
+    one = found[name or next(iter(found))]
+    K = posterior.model.n_states
+    axes = np.atleast_1d(new_axes(1, (3.4 * K, 3), ncols=K) if axes is None else axes)
+    for k, axis in enumerate(axes):
+        x, order = one.x, np.arange(len(one.x))
+        if isinstance(one.source, Fourier):
+            x, order = set_period(axis, one, has_times(posterior))
+        else:
+            axis.set(xlabel="day" if isinstance(one.source, Curve) and has_times(posterior) else one.title)
+        for to in range(K):
+            if to != k:
+                draw_band(axis, x, one.values[:, order, k, to], probability, colour(to), f"to state {to}")
+        axis.set(title=f"from state {k}", ylim=(0, None), ylabel="probability" if k == 0 else None)
+        axis.legend(fontsize="small", frameon=False)
+        bare(axis)
+    return axes
+
+
+def plot_sojourns(
+    posterior: "Posterior", *, longest: int | None = None, probability: float = 0.9, axes: Any = None
+) -> Any:
+    """Plot the distribution of the length of a visit to each state, with intervals.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        The posterior.
+    longest : int, optional
+        The longest visit to show.
+    probability : float
+        Probability of the intervals.
+    axes : matplotlib Axes, optional
+        By default those of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+        If transitions have inputs, with these at their means.
+    """
+    found = visit_lengths(posterior, longest)
+    axes = new_axes(size=(6, 3)) if axes is None else axes
+    for k in range(posterior.model.n_states):
+        draw_band(axes, found.x, found.values[..., k], probability, colour(k), f"state {k}")
+    axes.set(xscale="log", xlabel="length of a visit (observations)", ylabel="probability", ylim=(0, None))
+    axes.legend(fontsize="small", frameon=False)
+    return bare(axes)
 
 
 # ---------------------------------------------------------------- diagnostics

@@ -115,6 +115,41 @@ def test_a_logarithm_is_taken_of_files_that_stay_where_they_are(flux):
     np.testing.assert_allclose(runs.series_of(runs.from_mapping(given)).read(1000, 2000)[:, 0], np.log(y[1000:2000]))
 
 
+def test_rows_missing_from_files_are_put_back(flux, tmp_path):
+    table = pd.read_csv(flux / "flux.csv").drop(index=[5, 6, 2000])
+    table["time"] = pd.to_datetime(table["time"])
+    table.to_csv(tmp_path / "a.csv", index=False)
+    table.to_parquet(tmp_path / "a.parquet", index=False, row_group_size=500)
+    expected = pd.read_csv(flux / "flux.csv")["flux"].to_numpy(copy=True)
+    expected[[5, 6, 2000]] = np.nan
+    for name in ("a.csv", "a.parquet"):
+        given = {"file": str(tmp_path / name), "column": ["flux"], "time": "time"}
+        with pytest.raises(ValueError, match=rf"{name}: 3 rows are missing in 2 places: y\[5\].*--regular fill"):
+            runs.series_of(runs.from_mapping(given))
+        series = runs.series_of(runs.from_mapping(given | {"regular": "fill"}))
+        np.testing.assert_array_equal(series.read(0, 3000)[:, 0], expected)
+        assert len(runs.series_of(runs.from_mapping(given | {"regular": False}))) == 2997  # as YAML reads "no"
+        smooth = runs.series_of(runs.from_mapping(given | {"regular": "fill", "detrend": "spline:5"}))
+        assert len(smooth) == 3000
+        assert abs(np.nanmean(smooth.read(0, 3000))) < 0.01
+    with pytest.raises(ValueError, match=r"regular is 'fil'; it must be one of yes, fill, no. Did you mean 'fill'"):
+        runs.from_mapping(given | {"regular": "fil"})
+
+
+@pytest.mark.jit
+def test_options_for_times_reach_the_file(tmp_path, capsys):
+    minutes = pd.date_range("2026-02-01", periods=600, freq="min").delete([50, 51])
+    y = np.random.default_rng(0).normal(size=598) + 9 * (np.arange(598) % 200 > 190)
+    pd.DataFrame({"t": minutes.strftime("%d/%m/%Y %H:%M"), "y": y}).to_csv(tmp_path / "a.csv", index=False)
+    fit = ["fit", tmp_path / "a.csv", "--time", "t", "--states", "2", "--method", "map", "--out", tmp_path / "run"]
+    _, said = output_of(capsys, *fit, code=1)
+    assert "nothing in the file tells day from month; give the format with --date-format, such as '%d/%m/%Y" in said
+    _, said = output_of(capsys, *fit, "--date-format", "%d/%m/%Y %H:%M", code=1)
+    assert "a.csv: 2 rows are missing in 1 place: y[50] (at 2026-02-01 00:52:00)" in said
+    output_of(capsys, *fit, "--date-format", "%d/%m/%Y %H:%M", "--regular", "fill", "--quiet")
+    assert "2026-02-01 03:1" in (tmp_path / "run" / "events.csv").read_text()
+
+
 def test_tables_end_their_lines_the_same_way_on_every_system(tmp_path, monkeypatch):
     """pandas takes the system's way, and a file of text would translate it once more."""
     monkeypatch.setattr("os.linesep", "\r\n")

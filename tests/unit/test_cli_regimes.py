@@ -157,6 +157,27 @@ def test_later_commands_need_no_settings(folder, capsys):
 
 
 @pytest.mark.jit
+def test_a_forecast_takes_inputs_from_a_file(folder, capsys, tmp_path):
+    out, _ = output_of(capsys, "forecast", folder / "run", "--horizon", "5")
+    states_alone = pd.read_csv(io.StringIO(out))
+    assert list(states_alone) == ["steps", "probability", "low", "high", "time"]
+    assert states_alone["time"].iloc[0] == "2026-01-21 00:00:00"
+    hours = pd.date_range("2026-01-21", periods=6, freq="h")
+    future = pd.DataFrame({"time": hours, "temp": [20.0, 20, 20, 20, 20, 60]})
+    for name in ("future.csv", "future.parquet"):
+        write = future.to_csv if name.endswith("csv") else future.to_parquet
+        write(tmp_path / name, index=False)
+        found = pd.read_csv(io.StringIO(output_of(capsys, "forecast", folder / "run", "--future", tmp_path / name)[0]))
+        assert list(found) == ["steps", "probability", "low", "high", "y_mean", "y_low", "y_high", "time"]
+        assert found["y_mean"].iloc[5] > found["y_mean"].iloc[4] + 10
+    future.assign(time=hours + pd.Timedelta("1h")).to_csv(tmp_path / "late.csv", index=False)
+    _, said = output_of(capsys, "forecast", folder / "run", "--future", tmp_path / "late.csv", code=1)
+    assert "row 0 of the future inputs is at 2026-01-21 01:00:00, and that of the series is at 2026-01-21 00:00" in said
+    future.rename(columns={"temp": "tmp"}).to_csv(tmp_path / "other.csv", index=False)
+    _, said = output_of(capsys, "forecast", folder / "run", "--future", tmp_path / "other.csv", code=1)
+    assert "no column 'temp'" in said
+
+
 def test_a_stream_with_inputs_and_times_is_watched(folder, capsys, monkeypatch):
     rows = table()[140:165]
     lines = [f"{r.cpu},{r.temp},{r.time}\n" for r in rows.itertuples()]

@@ -254,6 +254,6 @@ def test_samples_follow_times_and_inputs(hmm):
 
 
 def test_events_to_come(hmm):
-    ahead = hmm.forecast(rh.Series(Y, exog=TEMP), 20)
+    ahead = hmm.forecast(rh.Series(Y, exog=TEMP), 20, size=0)
     assert ahead.event.shape == (20,)
     assert 0 < ahead.event[0] < ahead.event[-1] < 1

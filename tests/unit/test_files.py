@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
+from rarehmm import Series
 from rarehmm.data import files
 from rarehmm.data.files import open_files, read_file
 from rarehmm.data.sources.table import Source
@@ -123,7 +124,6 @@ def netcdf(path):
          r"'x' has shape \(3, 2\); it must be one-dimensional"),
         (lambda d: arrays(d / "a.npz", x=Y, t=np.arange(5)), {"columns": ["x"], "time": "t"}, "x, t have lengths 5, 6"),
         (lambda d: netcdf(d / "a.nc"), {"columns": ["map"]}, "'map' has dimensions time, x; it must have one"),
-        (lambda d: write(d / "a.csv", b"t,x\n2,1\n1,2\n"), {"columns": ["x"], "time": "t"}, "'t' goes back from 2"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_said(tmp_path, make, more, message):
@@ -168,8 +168,52 @@ def test_several_files_are_one(tmp_path):
         assert isinstance(found, Source) == (ending == "parquet")
         np.testing.assert_array_equal(found["flux"] if ending == "csv" else found[:][:, 0], Y)
         assert (found.index[:] == TIMES).all()
-        with pytest.raises(ValueError, match="'time' goes back from 2026-01-01 05:00:00"):
-            open_files(paths[::-1], ["flux"], "time")
+        with pytest.raises(
+            ValueError, match=r"goes back in 1 of 6 .* comes after 2026-01-01 05:00:00.* in order of time"
+        ):
+            Series(open_files(paths[::-1], ["flux"], "time"))
+
+
+DAYS = ["03/04/2026 10:00", "04/04/2026 10:00", "05/04/2026 10:00"]
+
+
+def read_dates(tmp_path, dates, **more):
+    pd.DataFrame({"t": dates, "y": np.arange(len(dates))}).to_csv(tmp_path / "d.csv", index=False)
+    return read_file(tmp_path / "d.csv", ["y"], "t", **more).index
+
+
+def test_day_and_month_are_told_apart_or_asked_for(tmp_path):
+    expected = pd.date_range("2026-04-03 10:00", periods=3)
+    with pytest.raises(
+        ValueError,
+        match=r"d\.csv: 't' is '03/04/2026 10:00' in row 1, and nothing in the file tells day "
+        "from month; give the format with --date-format, such as '%d/%m/%Y %H:%M' or '%m/%d/%Y %H:%M'",
+    ):
+        read_dates(tmp_path, DAYS)
+    assert read_dates(tmp_path, DAYS, date_format="%d/%m/%Y %H:%M").equals(expected)
+    assert read_dates(tmp_path, DAYS, date_format="%m/%d/%Y %H:%M")[1] == pd.Timestamp("2026-04-04 10:00")
+    for separator in "/.-":  # one day above the 12th tells
+        later = ["12 01 2026", "13 01 2026", "14 01 2026"]
+        found = read_dates(tmp_path, [text.replace(" ", separator) for text in later])
+        assert found.equals(pd.date_range("2026-01-12", periods=3))
+    assert read_dates(tmp_path, ["01/12/2026", "01/13/2026"])[1] == pd.Timestamp("2026-01-13")
+    for dates in (["13/01/2026", "01/14/2026"], ["13/01/26", "14/01/26"]):  # contradictory; a year of two digits
+        with pytest.raises(ValueError, match="nothing in the file tells day from month"):
+            read_dates(tmp_path, dates)
+    with pytest.raises(ValueError, match=r"'t' is '03/04/2026 10:00' in row 1, .*; the format is '%Y'"):
+        read_dates(tmp_path, DAYS, date_format="%Y")
+
+
+def test_numbers_may_count_from_1970(tmp_path):
+    seconds = [1767225600, 1767225660, 1767225720]
+    expected = pd.date_range("2026-01-01", periods=3, freq="min")
+    assert (read_dates(tmp_path, seconds, date_format="unix") == expected).all()
+    assert (read_dates(tmp_path, [1000 * s for s in seconds], date_format="unix_ms") == expected).all()
+    assert (read_dates(tmp_path, [20260101, 20260102], date_format="%Y%m%d")[1]) == pd.Timestamp("2026-01-02")
+    assert read_dates(tmp_path, seconds).tolist() == seconds
+    pd.DataFrame({"time": TIMES, "flux": Y}).to_parquet(tmp_path / "a.parquet", index=False)
+    with pytest.raises(ValueError, match=r"--date-format is 'unix' and .*a\.parquet is not a text file"):
+        open_files([str(tmp_path / "a.parquet")], ["flux"], "time", "unix")
 
 
 def test_large_arrays_stay_where_they_are(tmp_path, monkeypatch):

@@ -140,12 +140,12 @@ def regular():
 
 
 def jittered():
-    return Series(pd.Series(Y, HOURS + pd.to_timedelta(RNG.integers(0, 1200, N), unit="s")), exog=EXOG)
+    return Series(pd.Series(Y, HOURS + pd.to_timedelta(RNG.integers(0, 1200, N), unit="s")), exog=EXOG, regular=False)
 
 
 def with_gaps():
     kept = RNG.random(N) < 0.9
-    return Series(pd.Series(Y, HOURS)[kept], exog=EXOG[kept])
+    return Series(pd.Series(Y, HOURS)[kept], exog=EXOG[kept], regular=False)
 
 
 def several():
@@ -225,7 +225,7 @@ def test_a_daily_season_stays_at_its_hour_when_clocks_are_changed():
 
 def test_phase_comes_from_time_and_not_from_the_row_number():
     kept = np.arange(N) != 1000
-    series = Series(pd.Series(Y, HOURS)[kept])
+    series = Series(pd.Series(Y, HOURS)[kept], regular=False)
     for season in (Season("1D", 2), Season(24, 2)):
         X = Inputs.of(series, [season]).design(whole(series))
         np.testing.assert_allclose(X, Inputs.of(by_hour(), [season]).design(whole(by_hour()))[kept], atol=1e-9)
@@ -407,6 +407,10 @@ COLLINEAR = FRAME.assign(double=3 + 2 * FRAME["temp"])
 NAT = HOURS.insert(5, pd.NaT)[:N]
 
 
+def at_once():
+    return Series(pd.Series(Y, [HOURS[0]] * N), regular=False)
+
+
 @pytest.mark.parametrize(
     ("make", "terms", "message"),
     [
@@ -430,9 +434,9 @@ NAT = HOURS.insert(5, pd.NaT)[:N]
         (lambda: by_hour(exog=FRAME), [Columns(), Columns("temp")], "input 'temp' is a combination of temp; leave"),
         (by_hour, [Trend(), Trend(2)], "input 'trend 3' is a combination of .*; leave it out"),
         (lambda: Series(Y[:20]), [Season(10, 5), Trend(12)], "22 input columns and an intercept for 20 observations"),
-        (lambda: Series(pd.Series(Y, NAT)), [Trend()], r"time of y\[5\] .*is missing \(NaT\); season and trend need"),
-        (lambda: Series(pd.Series(Y, [HOURS[0]] * N)), [Trend()], "times of y do not increase; a trend needs"),
-        (lambda: Series(pd.Series(Y, [HOURS[0]] * N)), [Season("1D")], "times of y do not increase; a season needs"),
+        (lambda: Series(pd.Series(Y, NAT)), [Trend()], r"time of y\[5\] .*is missing; every row needs one"),
+        (at_once, [Trend()], "times of y do not increase; a trend needs"),
+        (at_once, [Season("1D")], "times of y do not increase; a season needs"),
     ],
 )  # fmt: skip
 def test_what_does_not_suit_a_series_is_said(make, terms, message):

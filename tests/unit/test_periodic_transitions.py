@@ -16,7 +16,7 @@ SEASONS = [Season(24, 2), Season(8, 1)]
 PARTS = {
     "rows": lambda **more: Series(Y, [250, 350], **more),
     "times": lambda **more: Series(pd.Series(Y, HOURS), **more),
-    "times with gaps": lambda **more: Series(pd.Series(Y[GAPS], HOURS[GAPS]), **more),
+    "times with gaps": lambda **more: Series(pd.Series(Y[GAPS], HOURS[GAPS]), regular=False, **more),
 }
 
 

@@ -140,7 +140,7 @@ def test_the_season_follows_the_times_of_the_rows(aware):
     hours = pd.date_range("2026-03-20", periods=400, freq="h", tz="Europe/Berlin" if aware else None)
     hours = hours.delete(slice(150, 163))
     y = pd.Series(np.sin(np.arange(len(hours)) / 4) + np.random.default_rng(0).normal(size=len(hours)), hours)
-    series = Series(y)
+    series = Series(y, regular=False)
     inputs, transitions = Inputs.of(series, [Season("1D", 2), Trend()]), Inputs.of(series, [Season("12h", 1)])
     model = Model(Gaussian(), 2, no_priors(Gaussian()), inputs=inputs, autoregression=AroundLevel(2),
                   transitions=Regression(transitions))  # fmt: skip

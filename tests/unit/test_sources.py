@@ -22,9 +22,10 @@ import zarr
 
 from rarehmm import ReadError, Series, open_source, plots
 from rarehmm.app.report import report
-from rarehmm.data.sources import combined, table
+from rarehmm.data.sources import table
 from rarehmm.data.sources.combined import Joined, Times
 from rarehmm.data.sources.mapped import Mapped
+from rarehmm.data.sources.table import Source
 from rarehmm.data.transforms import Logarithm
 
 pytestmark = pytest.mark.plain
@@ -454,7 +455,6 @@ def test_the_time_of_a_row(tmp_path, kind):
     assert times.get_loc(TIMES[700]) == 700
     with pytest.raises(KeyError):
         times.get_loc(TIMES[700] + pd.Timedelta("1s"))
-    times.check_order()
     series, plain = Series(source), Series(pd.DataFrame(TABLE, TIMES))
     assert series.stamp(999) == TIMES[999]
     assert report.anchors(series) == report.anchors(plain)
@@ -475,26 +475,71 @@ def test_zones_numbers_and_dates(tmp_path):
 
 
 def test_time_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(combined, "STRETCH", 7)
+    monkeypatch.setattr("rarehmm.data.series.STRETCH", 7)
     when = np.arange(N)
     when[350] = 100
     columns = {"t": when, "y": TABLE[:, 0]}
     back = write_parquet(tmp_path / "back.parquet", columns)
-    with pytest.raises(ValueError, match=r"'t' goes back from 349 .* to 100 \(.*back\.parquet, row group 5, row 350\)"):
-        open_source(back, ["y"], "t").index.check_order()
+    message = (
+        r"time goes back in 1 of 1,000 rows: y\[350\] \(at 100; .*back\.parquet, row group 5, row 350\) comes after 349"
+    )
+    with pytest.raises(ValueError, match=message):
+        Series(open_source(back, ["y"], "t"))
     for name, first in (("1", 0), ("2", 500)):
         write_parquet(tmp_path / f"{name}.parquet", {"t": np.arange(first, first + 500), "y": np.ones(500)})
-    with pytest.raises(ValueError, match=r"goes back from 999 \(.*2\.parquet, .* to 0 \(.*1\.parquet, .*order"):
-        open_source([tmp_path / "2.parquet", tmp_path / "1.parquet"], ["y"], "t").index.check_order()
+    with pytest.raises(ValueError, match=r"\(at 0; .*1\.parquet, .* comes after 999\. .*files in order of time"):
+        Series(open_source([tmp_path / "2.parquet", tmp_path / "1.parquet"], ["y"], "t"))
     gone = write_parquet(tmp_path / "gone.parquet", {"t": [1.0, None, 2.0], "y": [1.0, 2.0, 3.0]})
-    with pytest.raises(ValueError, match=r"row 1: 't' is missing"):
-        open_source(gone, ["y"], "t").index.check_order()
+    with pytest.raises(ValueError, match=r"the time of y\[1\] \(at nan; .*row 1\) is missing"):
+        Series(open_source(gone, ["y"], "t"))
     write_parquet(gone, {"t": [1, None, 2], "y": [1.0, 2.0, 3.0]})
     with pytest.raises(ReadError, match=r"'t' is missing in 1 rows"):
-        open_source(gone, ["y"], "t").index.check_order()
+        Series(open_source(gone, ["y"], "t"))
     write_parquet(tmp_path / "3.parquet", {"t": TIMES[:2], "y": [1.0, 2.0]})
     with pytest.raises(ValueError, match=rf"'t' is {re.escape(str(TIMES.dtype))} in .*3\.parquet.* and int64"):
         open_source([tmp_path / "1.parquet", tmp_path / "3.parquet"], ["y"], "t")
+
+
+KEPT = np.setdiff1d(np.arange(N), [3, 69, 70, 71, *range(400, 650), 990])
+
+
+def some_parquet(folder):
+    return open_source(
+        write_parquet(folder / "y.parquet", {"time": TIMES[KEPT], "a": TABLE[KEPT, 0], "b": TABLE[KEPT, 1]}),
+        ["a", "b"], "time",
+    )  # fmt: skip
+
+
+def some_numbers(folder):
+    np.save(folder / "y.npy", np.column_stack([KEPT * 0.5, TABLE[KEPT]]))
+    return open_source(folder / "y.npy", ["1", "2"], "0")
+
+
+def some_zarr(folder):
+    dataset(TABLE).isel(time=KEPT).chunk(time=UNIT).to_zarr(folder / "x.zarr", consolidated=False)
+    return open_source(folder / "x.zarr", ["a", "b"], "time")
+
+
+def some_dask(folder):
+    return open_source(dataset(TABLE).isel(time=KEPT).chunk(time=UNIT), ["a", "b"])
+
+
+@pytest.mark.parametrize("kind", [some_parquet, some_numbers, some_zarr, some_dask])
+def test_rows_that_are_missing_are_put_back_as_they_are_read(tmp_path, kind, monkeypatch):
+    monkeypatch.setattr("rarehmm.data.series.STRETCH", 70)
+    source, labels = kind(tmp_path), np.arange(N) * 0.5 if kind is some_numbers else TIMES
+    with pytest.raises(ValueError, match=r"255 rows are missing in 4 places: y\[3\]"):
+        Series(source)
+    series = Series(source, regular="fill")
+    expected = TABLE.copy()
+    expected[np.setdiff1d(np.arange(N), KEPT)] = np.nan
+    assert isinstance(series.parts[0], Source)
+    for first, last in ((0, N), (395, 410), (401, 402), (640, 660)):
+        np.testing.assert_array_equal(series.read(first, last), expected[first:last])
+        assert (series.index[first:last] == labels[first:last]).all()
+    assert series.stamp(500) == labels[500]
+    assert series.place(401).endswith(f"a row put back before {source.where(396)})")
+    assert series.place(400 - 1).endswith(source.where(395) + ")")
 
 
 def test_what_cannot_be_opened_is_said(tmp_path):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from rarehmm.app.input_files import in_roles
+from rarehmm.app.input_files import FileColumns, in_roles
 from rarehmm.app.report.report import Content, Overview, report
 from rarehmm.app.settings import Settings, from_mapping, read_settings
 from rarehmm.app.term_texts import durations_of, lags_of, switching_of, trend_of
@@ -35,6 +35,7 @@ from rarehmm.posterior.posterior import Posterior
 from rarehmm.posterior.prediction import Forecast
 from rarehmm.sampling.diagnostics import Check
 from rarehmm.search.regimes import KINDS, Regime
+from rarehmm.specification.restored import inputs_of
 
 logger = logging.getLogger(__name__)
 FILES = ("settings.yaml", "posterior.nc", "regimes.json", "events.csv", "forecast.csv", "diagnosis.json", "report.html",
@@ -84,19 +85,32 @@ def series_of(settings: Settings, shown: bool = False) -> Series:
     with progress_line(shown) as on_progress:
         on_progress("reading", 0, 0)
         columns = [*settings.column, *settings.inputs]
-        table, *beside = in_roles(open_files(settings.files, columns, settings.time), settings)
-        exog, exog_transition, states = beside
-        make = partial(Series, exog=exog, exog_transition=exog_transition, states=states)
-        if isinstance(table, Source):
-            if not settings.knots:
-                return make(Logarithm(table) if settings.log else table)
-            table = load_source(table)
+        tables = in_roles(open_files(settings.files, columns, settings.time, settings.date_format), settings)
+        try:
+            return transformed(tables, settings)
+        except ValueError as error:
+            raise ValueError(f"{', '.join(settings.files)}: {error}") from None
+
+
+def transformed(tables: FileColumns, settings: Settings) -> Series:
+    """Return tables as a series, transformed as the settings say."""
+    table, exog, exog_transition, states = tables
+    regular = settings.spacing
+    make = partial(Series, exog=exog, exog_transition=exog_transition, states=states, regular=regular)
+    if isinstance(table, Source):
+        if not settings.knots:
+            return make(Logarithm(table) if settings.log else table)
+        table = load_source(table)
+    index: Any = Series(table, regular=regular).index if regular == "fill" else table.index  # a baseline follows time
+    rows = index.get_indexer(table.index) if regular == "fill" else np.arange(len(table))
     for name in table.columns:
         values = table[name].to_numpy(dtype=float)
         if settings.log:
             values = logarithm(values)
         if settings.knots:
-            values = detrended(values, settings.knots)
+            spread = np.full(len(index), np.nan)
+            spread[rows] = values
+            values = detrended(spread, settings.knots)[rows]
         table[name] = values
     return make(table[table.columns[0]] if table.shape[1] == 1 else table)
 
@@ -151,8 +165,7 @@ def write_results(
         overview.add(series.read(first, last)[:, 0], probabilities[:, rare].sum(1), probabilities.argmax(1))
     table = events.table()
     on_progress("forecast", 0, 0)
-    known = hmm.posterior_.model.transitions.inputs is None
-    forecast = hmm.forecast(series, settings.horizon) if known else None
+    forecast = forecast_of(hmm, series, settings)
     result = RunResult(hmm, table, forecast)
     write(folder / "events.csv", as_csv(table))
     if forecast is not None:
@@ -164,6 +177,29 @@ def write_results(
     content = Content(title, hmm, series, overview, table, events.rows, forecast, details)
     write(folder / "report.html", report(content))
     return result
+
+
+def forecast_of(
+    hmm: RareHMM, series: Series, settings: Settings, horizon: int | None = None, future: Path | None = None
+) -> Forecast | None:
+    """Forecast the rows that follow a series, with inputs from a file.
+
+    Without it, states and events alone are forecast if observations have inputs, and nothing (None) if transitions do.
+    """
+    if future is None:
+        moving = hmm.posterior_.model.transitions.inputs
+        if moving is not None and moving.chosen:
+            return None
+        known = not any(one.chosen for one in inputs_of(hmm.posterior_.model))
+        return hmm.forecast(series, horizon or settings.horizon, size=1000 if known else 0)
+    table = open_files([str(future)], input_columns(settings), settings.time, settings.date_format)
+    table = load_source(table) if isinstance(table, Source) else table
+    return hmm.forecast(series, horizon or len(table), exog=table[: horizon or len(table)])
+
+
+def input_columns(settings: Settings) -> list[str]:
+    """Return the names of all inputs of a run, each once."""
+    return list(dict.fromkeys([*settings.exog, *settings.exog_transition]))
 
 
 def load(folder: Path) -> tuple[Settings, RareHMM]:
@@ -224,9 +260,13 @@ def check_to_dict(check: Check) -> dict[str, Any]:
 
 
 def forecast_table(forecast: Forecast) -> pd.DataFrame:
-    """Return the probability of a rare event within 1, 2, ... steps, with its interval."""
+    """Return the probability of a rare event within 1, 2, ... steps, with its interval, and the observations."""
     steps = np.arange(1, len(forecast.event) + 1)
-    return pd.DataFrame({"steps": steps, "probability": forecast.event, "low": forecast.low, "high": forecast.high})
+    table = pd.DataFrame({"steps": steps, "probability": forecast.event, "low": forecast.low, "high": forecast.high})
+    if len(forecast.observations) > 0:
+        found = forecast.to_frame().filter(regex="^(?!event|state_).*(mean|low|high)$").add_prefix("y_")
+        table = table.join(found.reset_index(drop=True))
+    return table if forecast.index is None else table.assign(time=forecast.index)
 
 
 def setting_texts(settings: Settings) -> dict[str, str]:

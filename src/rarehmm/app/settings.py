@@ -27,6 +27,15 @@ class Settings:
     )
     column: list[str] = field(default_factory=list, metadata={"help": "Column to model; repeat for several columns."})
     time: str | None = field(default=None, metadata={"help": "Column with the time of each row."})
+    date_format: str | None = field(
+        default=None, metadata={"help": "Format of times, such as %d/%m/%Y %H:%M, or unix (seconds) and unix_ms."}
+    )
+    regular: bool | str = field(
+        default="yes",
+        metadata={
+            "help": "Are rows evenly spaced? yes: check it; fill: put missing rows back as gaps; no: count rows."
+        },
+    )
     states: int = field(default=3, metadata={"help": "Number of hidden states.", "least": 1})
     emission: str | list[str] = field(
         default="gaussian",
@@ -89,6 +98,8 @@ class Settings:
         for emission in self.emissions:
             check_known("emission", emission, tuple(families()))
         check_known("method", self.method, METHODS)
+        if isinstance(self.regular, str):
+            check_known("regular", self.regular, ("yes", "fill", "no"))
         for name in ("rare_share", "threshold"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must lie between 0 and 1.")
@@ -103,6 +114,11 @@ class Settings:
     def files(self) -> list[str]:
         """The files of the series, as a list."""
         return [self.file] if isinstance(self.file, str) else self.file
+
+    @property
+    def spacing(self) -> bool | str:
+        """What is done about the times of rows, as ``Series`` takes it."""
+        return {"yes": True, "no": False}.get(str(self.regular), self.regular)
 
     @property
     def emissions(self) -> list[str]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.sources.combined import Times
 from rarehmm.data.sources.lazy import Dask
-from rarehmm.data.sources.table import STRETCH, Source
+from rarehmm.data.sources.table import Source
 from rarehmm.data.workers import read_parts
 
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -116,14 +116,6 @@ class Clock:
     def at(self, rows: Sequence[int] | IntArray) -> Array:
         """Return the clock of single rows."""
         return np.array([self.read(row, row + 1)[0] for row in np.asarray(rows, np.int64).tolist()])
-
-    def first_missing(self) -> int | None:
-        """Return the first row whose time is missing; None if all rows have one."""
-        for low, part in zip(self.offsets.tolist(), self.parts, strict=False):
-            for first in range(0, 0 if isinstance(part, Counted | Regular) else len(part), STRETCH):
-                if (gone := np.isnan(part[first : first + STRETCH])).any():
-                    return int(low + first + np.argmax(gone))
-        return None
 
     def part(self, first: int, last: int) -> "Clock":
         """Return the clock of the rows [first, last), without reading it."""

@@ -4,6 +4,7 @@ Every reader returns a pandas DataFrame of the requested columns, indexed by tim
 Zarr and large npy files are not loaded: ``open_files`` returns a source that reads them a chunk at a time.
 """
 
+import re
 import warnings
 import zipfile
 import zlib
@@ -13,17 +14,21 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.tseries.api import guess_datetime_format
 
 from rarehmm.data.sources import is_path, open_source
 from rarehmm.data.sources.checks import chosen, existing, opening
-from rarehmm.data.sources.combined import Times
 from rarehmm.data.sources.table import Source
 
 SUPPORTED = "CSV (.csv, .csv.gz, .txt, .tsv), .npy, .npz, netCDF (.nc), .parquet and .zarr"
 LARGE = 64 << 20  # bytes; .npy files larger than this are not read into memory
+SINCE_1970 = {"unix": "s", "unix_ms": "ms", "unix_us": "us", "unix_ns": "ns"}  # units of numbers that count from then
+SLASHED = re.compile(r"\s*(\d{1,2})[/.-](\d{1,2})[/.-](\d+)")  # a date that does not begin with its year
 
 
-def open_files(paths: Sequence[str], columns: Sequence[str] = (), time: str | None = None) -> pd.DataFrame | Source:
+def open_files(
+    paths: Sequence[str], columns: Sequence[str] = (), time: str | None = None, date_format: str | None = None
+) -> pd.DataFrame | Source:
     """Open files that follow one another in time: as a lazy source where possible, else as a DataFrame."""
     for path in paths:
         existing(Path(path))
@@ -32,22 +37,27 @@ def open_files(paths: Sequence[str], columns: Sequence[str] = (), time: str | No
         raise ValueError(f"{', '.join(paths)} are of different types and cannot be joined; pass files of one type.")
     small = all(path.endswith(".npy") for path in paths) and sum(Path(path).stat().st_size for path in paths) <= LARGE
     if all(lazy) and not small:
-        source = open_source(list(paths), columns, time)
-        if isinstance(source.index, Times):
-            source.index.check_order()
-        return source
-    tables = [read_file(path, columns, time) for path in paths]
-    if len(tables) == 1:
-        return tables[0]
-    joined = pd.concat(tables, ignore_index=tables[0].index.name is None)
-    check_order(", ".join(paths), joined.index, str(joined.index.name))
-    return joined
+        refuse_format(paths[0], date_format)
+        return open_source(list(paths), columns, time)
+    tables = [read_file(path, columns, time, date_format) for path in paths]
+    return tables[0] if len(tables) == 1 else pd.concat(tables, ignore_index=tables[0].index.name is None)
 
 
-def read_file(path: str | Path, columns: Sequence[str] = (), time: str | None = None) -> pd.DataFrame:
+def refuse_format(path: object, date_format: str | None) -> None:
+    """Raise ValueError if there is a date format for a file that stores dates as such."""
+    if date_format is not None:
+        raise ValueError(
+            f"--date-format is {date_format!r} and {path} is not a text file; its times are read as stored."
+        )
+
+
+def read_file(
+    path: str | Path, columns: Sequence[str] = (), time: str | None = None, date_format: str | None = None
+) -> pd.DataFrame:
     """Read ``columns`` of a file, by default its only numeric one, indexed by the column ``time`` if given.
 
-    In files without column names, columns are called 0, 1, ...
+    In files without column names, columns are called 0, 1, ...  ``date_format`` is that of ``strftime``, or one of
+    ``SINCE_1970`` for numbers.
     """
     path = Path(path)
     if path.is_dir():
@@ -55,15 +65,13 @@ def read_file(path: str | Path, columns: Sequence[str] = (), time: str | None = 
     existing(path)
     if path.stat().st_size == 0:
         raise ValueError(f"{path} is empty.")
-    frame = reader(path)(path, list(columns), time)
+    frame = reader(path)(path, list(columns), time, date_format)
     if len(frame) == 0:
         raise ValueError(f"{path} has no rows.")
-    if time is not None:
-        check_order(path, frame.index, time)
     return frame
 
 
-def reader(path: Path) -> Callable[[Path, list[str], str | None], pd.DataFrame]:
+def reader(path: Path) -> Callable[[Path, list[str], str | None, str | None], pd.DataFrame]:
     """Return the reader for a file, chosen by its extension."""
     name = path.name.lower()
     for endings, function in (
@@ -78,7 +86,7 @@ def reader(path: Path) -> Callable[[Path, list[str], str | None], pd.DataFrame]:
 
 
 # ---------------------------------------------------------------- CSV
-def read_csv(path: Path, columns: list[str], time: str | None) -> pd.DataFrame:
+def read_csv(path: Path, columns: list[str], time: str | None, date_format: str | None) -> pd.DataFrame:
     options: dict[str, Any] = {"sep": "\t"} if ".tsv" in path.name.lower() else {}
     try:
         head = pd.read_csv(path, nrows=200, **options)
@@ -98,7 +106,7 @@ def read_csv(path: Path, columns: list[str], time: str | None) -> pd.DataFrame:
         table[name] = as_numbers(path, name, table[name])
     if time is None:
         return table[wanted]
-    return table[wanted].set_index(as_times(path, time, table[time]))
+    return table[wanted].set_index(as_times(path, time, table[time], date_format))
 
 
 def is_number(text: object) -> bool:
@@ -123,34 +131,58 @@ def as_numbers(path: Path, name: str, values: pd.Series) -> pd.Series:
     return numbers.astype(float)
 
 
-def as_times(path: Path, name: str, values: pd.Series) -> pd.Index:
-    """Convert a column to an index: numbers stay as they are, anything else is parsed as timestamps."""
-    if pd.api.types.is_numeric_dtype(values):
+def as_times(path: Path, name: str, values: pd.Series, date_format: str | None = None) -> pd.Index:
+    """Convert a column to an index: numbers without a format stay as they are, the rest is parsed as timestamps."""
+    is_number = pd.api.types.is_numeric_dtype(values)
+    if is_number and date_format is None:
         numbers: pd.Index = pd.Index(values, name=name)
         return numbers
+    options: dict[str, Any] = {"format": date_format}
+    if date_format in SINCE_1970:
+        values, options = as_numbers(path, name, values), {"unit": SINCE_1970[date_format]}
+    elif is_number:
+        values = values.astype(str)
+    elif date_format is None and pd.api.types.is_string_dtype(values):
+        options = {"dayfirst": is_day_first(path, name, values)}
+    if date_format not in SINCE_1970:
+        options["utc"] = bool(values.astype(str).str.contains(r"Z|:\d\d.*[+-]\d\d:?\d\d$").any())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # pandas warns when it infers the format row by row
-        times = pd.to_datetime(
-            values, errors="coerce", utc=bool(values.astype(str).str.contains(r"Z|[+-]\d\d:?\d\d$").any())
-        )
+        times = pd.to_datetime(values, errors="coerce", **options)
     if times.isna().any():
         row = int(np.argmax(times.isna().to_numpy()))
-        raise ValueError(f"{path}: {name!r} is {values.iloc[row]!r} in row {row + 1}, which is not a timestamp.")
+        remedy = "give its format, such as --date-format '%d.%m.%Y %H:%M'"
+        if date_format is not None:
+            remedy = f"the format is {date_format!r}"
+        raise ValueError(
+            f"{path}: {name!r} is {values.iloc[row]!r} in row {row + 1}, which is not a timestamp; {remedy}."
+        )
     return pd.Index(times, name=name)
 
 
-def check_order(path: object, index: pd.Index, name: str) -> None:
-    """Raise ValueError where the time of a row is earlier than that of the row before."""
-    if not index.is_monotonic_increasing:
-        earlier = np.flatnonzero(np.asarray(index[1:] < index[:-1]))
-        row = int(earlier[0]) + 1
-        raise ValueError(
-            f"{path}: {name!r} goes back from {index[row - 1]} to {index[row]} in row {row + 1}; sort the file by time."
-        )
+def is_day_first(path: Path, name: str, values: pd.Series) -> bool:
+    """Return whether dates such as 13/01/2026 begin with the day; raise ValueError if nothing in the file tells."""
+    dates = {text: found for text in values.dropna().str[:10].unique() if (found := SLASHED.match(text))}
+    if not dates:
+        return False
+    first, second = (max(int(found[i]) for found in dates.values()) for i in (1, 2))
+    if all(len(found[3].strip()) == 4 for found in dates.values()) and (first > 12) != (second > 12):
+        return first > 12
+    text = next(iter(dates))
+    row = int(np.argmax(values.str.startswith(text, na=False).to_numpy()))
+    whole = values.iloc[row]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # one of the two may be impossible
+        ways = [guess_datetime_format(whole, dayfirst=day_first) for day_first in (True, False)]
+    known = [repr(way) for way in dict.fromkeys(ways) if way]
+    raise ValueError(
+        f"{path}: {name!r} is {whole!r} in row {row + 1}, and nothing in the file tells day from month; give the "
+        f"format with --date-format, such as {' or '.join(known) or repr('%d/%m/%Y')}."
+    )
 
 
 # ---------------------------------------------------------------- NumPy
-def read_npy(path: Path, columns: list[str], time: str | None) -> pd.DataFrame:
+def read_npy(path: Path, columns: list[str], time: str | None, date_format: str | None) -> pd.DataFrame:
     values = load_numpy(path)
     if isinstance(values, dict):
         raise ValueError(f"{path} holds several arrays; give it the extension .npz.")
@@ -160,11 +192,11 @@ def read_npy(path: Path, columns: list[str], time: str | None) -> pd.DataFrame:
     check_numeric(path, "it", table)
     numeric = {str(i): True for i in range(table.shape[1])}
     wanted = chosen(path, columns, time, numeric)
-    index = None if time is None else pd.Index(table[:, int(time)], name=time)
+    index = None if time is None else as_times(path, time, pd.Series(table[:, int(time)]), date_format)
     return pd.DataFrame({name: table[:, int(name)].astype(float) for name in wanted}, index=index)
 
 
-def read_npz(path: Path, columns: list[str], time: str | None) -> pd.DataFrame:
+def read_npz(path: Path, columns: list[str], time: str | None, date_format: str | None) -> pd.DataFrame:
     arrays = load_numpy(path)
     if not isinstance(arrays, dict):
         raise ValueError(f"{path} holds a single array; give it the extension .npy.")
@@ -179,7 +211,7 @@ def read_npz(path: Path, columns: list[str], time: str | None) -> pd.DataFrame:
         raise ValueError(
             f"{path}: {', '.join(used)} have lengths {', '.join(map(str, sorted(lengths)))}; they must be equal."
         )
-    index = None if time is None else as_times(path, time, pd.Series(arrays[time]))
+    index = None if time is None else as_times(path, time, pd.Series(arrays[time]), date_format)
     return pd.DataFrame({name: arrays[name].astype(float) for name in wanted}, index=index)
 
 
@@ -196,9 +228,10 @@ def check_numeric(path: Path, what: str, values: Any) -> None:
 
 
 # ---------------------------------------------------------------- netCDF
-def read_netcdf(path: Path, columns: list[str], time: str | None) -> pd.DataFrame:
+def read_netcdf(path: Path, columns: list[str], time: str | None, date_format: str | None) -> pd.DataFrame:
     import xarray as xr
 
+    refuse_format(path, date_format)
     try:
         data = xr.load_dataset(path, engine="scipy" if path.read_bytes()[:3] == b"CDF" else "h5netcdf")
     except Exception as error:  # the exception type depends on the backend

@@ -205,8 +205,6 @@ class Inputs:
                 raise TypeError(f"{term!r} is not a term; pass Season, Trend or Columns.")
         waves = [term for term in terms if isinstance(term, Season)]
         curves = [term for term in terms if isinstance(term, Trend)]
-        if waves or curves:
-            _check_times(series)
         seasons = _seasons(series, waves, usual) if waves else None
         trends = tuple(_curve(series, term) for term in curves)
         chosen = _chosen(series, [term for term in terms if isinstance(term, Columns)])
@@ -353,8 +351,6 @@ class Inputs:
             raise ValueError(
                 f"y {had} and the series that was fitted {has}; season and trend follow it. Pass data of the same form."
             )
-        if self.seasons or self.trends:
-            _check_times(series)
         if not self.chosen:
             return replace(self, exog_names=series.exog_names)
         names = ", ".join(map(repr, self.chosen.names))
@@ -421,14 +417,6 @@ def duration(text: str) -> float:
     if not seconds > 0:
         raise ValueError(f"the period of a season is {text!r}; it must be positive.")
     return float(seconds)
-
-
-def _check_times(series: Series) -> None:
-    if series.has_times and (row := series.clock.first_missing()) is not None:
-        raise ValueError(
-            f"the time of {series.place(row)} is missing (NaT); season and trend need it in every row. Fill it, or "
-            "drop the row."
-        )
 
 
 def _longest(series: Series) -> tuple[int, int]:

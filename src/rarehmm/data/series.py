@@ -13,13 +13,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from rarehmm.common.arrays import Array, IntArray
-from rarehmm.common.checks import check_bytes
+from rarehmm.common.checks import check_bytes, check_memory
 from rarehmm.data import workers
 from rarehmm.data.clocks import Clock, clock_of
 from rarehmm.data.domains import REALS, Domain
 from rarehmm.data.input_columns import input_columns
 from rarehmm.data.rows import Rows, assemble
 from rarehmm.data.sources.table import Source
+from rarehmm.data.stamps import Gaps, Scan, examine, fill, fill_index, scan_steps
 from rarehmm.data.summaries import LARGEST, Summary, Totals, scan_inputs, scan_rows, scan_states
 from rarehmm.data.tables import Table, sequences, table
 
@@ -50,12 +51,18 @@ class Series:
         Lengths of the sequences that are concatenated in ``y``; by default ``y`` is a single sequence.
     exog : optional
         Input columns (T, m), in any of the forms of ``y``; a list if ``y`` is a list of sequences.  Every value must be
-        finite.  A pandas index must agree with that of ``y``.
+        finite.  A pandas index must agree with that of ``y``; with ``regular="fill"``, missing rows may be there.
     exog_transition : optional
         Input columns on which transitions depend, in any of the forms of ``y``.  The step into a row uses those of that
         row.  ``RareHMM`` is fitted with ``exog`` for observations and with these for transitions.
     states : optional
         Known states (T,), in any of the forms of ``y``: whole numbers from 0, and -1 or NaN where the state is unknown.
+    regular : bool or "fill"
+        What is done about the times of rows.  True: they must be evenly spaced within each sequence, with no row
+        missing or repeated.  "fill": missing rows are put back as gaps (NaN).  False: each row is one step of the
+        model, whatever the time between rows, which must not go back.  Months, quarters, years and weekdays are even
+        steps, and clocks may be changed for summer if times have their zone.  An index of numbers without a name holds
+        labels, which only must not go back.
     memory_limit : int or str
         Approximate memory that a fit may use, in bytes or as text such as "512MB".  A series that needs more is
         processed block by block, with a random sample of blocks standing for the rest.
@@ -71,6 +78,8 @@ class Series:
         Boundaries of the sequences: sequence s is ``[bounds[s], bounds[s + 1])``.
     index : pandas.Index, list or None
         The pandas index of ``y``, the times of its files, or None; for a list of sequences, a list of these.
+    is_regular : bool
+        Whether rows are evenly spaced as far as they have times: ``regular`` is not False.
     clock : Clock
         Time of each row as a number: seconds in local wall time, or row numbers within each sequence.
     names : tuple of str or None
@@ -96,8 +105,8 @@ class Series:
     Raises
     ------
     ValueError
-        If a value is infinite, if all are missing, if an input is missing, if a known state is not a whole number, or
-        if shapes, ``lengths`` or indices do not agree.
+        If a value is infinite, if all are missing, if an input is missing, if a known state is not a whole number, if
+        times are not as ``regular`` says, or if shapes, ``lengths`` or indices do not agree.
     TypeError
         If ``y`` is not numeric.
 
@@ -116,6 +125,7 @@ class Series:
         exog: Any = None,
         exog_transition: Any = None,
         states: Any = None,
+        regular: bool | str = True,
         memory_limit: int | str = "1GB",
         executor: Any = None,
         on_progress: workers.OnPassProgress = workers.ignore_progress,
@@ -137,14 +147,17 @@ class Series:
         self.bounds = self.offsets if lengths is None else _bounds(lengths, len(self))
         self.index = [t.index for t in tables] if parts else tables[0].index
         self.names = tables[0].names
-        self._is_list = parts is not None
+        self._is_list, self.is_regular = parts is not None, bool(regular)
         self._memory: dict[Hashable, Any] = {}
-        self.clock = clock_of([t.index for t in tables], self.bounds)
-        given = self._beside(exog, "exog"), self._beside(exog_transition, "exog_transition")
+        gaps = examine([t.index for t in tables], self.bounds, regular, self._scan_steps, self.place, self.stamp)
+        self._check_room(gaps)
+        given = self._beside(exog, "exog", gaps), self._beside(exog_transition, "exog_transition", gaps)
         titles = getattr(exog, "name", None), getattr(exog_transition, "name", None)  # of pandas Series
         columns = input_columns(*given, titles)
         self.exog_parts, self.exog_names, self.observation_names, self.transition_names = columns
-        known = self._beside(states, "states")
+        known = self._beside(states, "states", gaps)
+        self._put_back(gaps)
+        self.clock = clock_of(self.index if self._is_list else [self.index], self.bounds)
         self.state_parts = tuple(t.values for t in known)
         self.summaries, self.n_missing = self._scan()
         self.exog_summaries = self._scan_inputs() if self.exog_parts else ()
@@ -389,8 +402,11 @@ class Series:
         at = f"{name}[{part}][{inside}]" if self._is_list else f"{name}[{inside}]"
         return at + (f" ({'; '.join(more)})" if more else "")
 
-    def _beside(self, given: Any, name: str) -> list[Table]:
-        """Coerce inputs or known states to one table for each part of ``y``; an empty list if there are none."""
+    def _beside(self, given: Any, name: str, gaps: Sequence[Gaps] | None) -> list[Table]:
+        """Coerce inputs or known states to one table for each part of ``y``; an empty list if there are none.
+
+        They may have the rows that are put back in ``y``; otherwise these are put back here too.
+        """
         if given is None:
             return []
         parts = sequences(given)
@@ -402,13 +418,17 @@ class Series:
         tables = []
         for i, one in enumerate([given] if parts is None else parts):
             place = f"[{i}]" if self._is_list else ""
-            found = table(one, name + place)
-            if len(found.values) != len(self.parts[i]):
+            found, index = table(one, name + place), self.index[i] if self._is_list else self.index
+            if gaps is not None and len(found.values) == gaps[i].size:
+                index = fill_index(index, gaps[i])
+            elif len(found.values) != len(self.parts[i]):
                 raise ValueError(
                     f"{name}{place} has {len(found.values)} rows and y{place} has {len(self.parts[i])}; pass one row "
                     f"for each observation, such as {name}.reindex(y.index) with pandas."
                 )
-            _check_index(self.index[i] if self._is_list else self.index, found.index, name + place)
+            _check_index(index, found.index, name + place)
+            if gaps is not None and len(found.values) < gaps[i].size:
+                found = found._replace(values=fill(found.values, gaps[i]))
             tables.append(found)
         widths = [t.values.shape[1] for t in tables]
         if name == "states" and max(widths) > 1:
@@ -417,6 +437,30 @@ class Series:
             i = next(i for i, width in enumerate(widths) if width != widths[0])
             raise ValueError(f"{name}[{i}] has {widths[i]} columns and {name}[0] has {widths[0]}; they must agree.")
         return tables
+
+    def _check_room(self, gaps: Sequence[Gaps] | None) -> None:
+        """Raise MemoryError if missing rows of tables in memory do not fit: a single wrong year may be a long hole."""
+        for i, own in enumerate(gaps or ()):
+            if len(own.missing) > 0 and not isinstance(self.parts[i], Source):
+                row = int(self.offsets[i] + own.late[np.argmax(own.missing)])
+                way_out = (
+                    f"the longest hole is before {self.place(row)}. Correct its time, or pass both parts as a list."
+                )
+                check_memory(f"y with {own.missing.sum():,} missing rows", 8 * self.n_columns * own.size, way_out)
+
+    def _put_back(self, gaps: Sequence[Gaps] | None) -> None:
+        """Put missing rows back in ``y``, as NaN."""
+        if gaps is None or sum(one.size for one in gaps) == len(self):
+            return
+        whole = Gaps(
+            np.concatenate([one.late + low for one, low in zip(gaps, self.offsets.tolist(), strict=False)]),
+            np.concatenate([one.missing for one in gaps]), len(self),
+        )  # fmt: skip
+        index = self.index if self._is_list else [self.index]
+        filled = [fill_index(one, own) for one, own in zip(index, gaps, strict=True)]
+        self.index = filled if self._is_list else filled[0]
+        self.parts = tuple(fill(part, own) for part, own in zip(self.parts, gaps, strict=True))
+        self.bounds, self.offsets = whole.place(self.bounds), whole.place(self.offsets)
 
     def _within(self, row: int) -> tuple[int, int, Any]:
         """Return the part that a row belongs to, its number within that part, and the index of that part."""
@@ -481,6 +525,15 @@ class Series:
         summaries = tuple(t.summary() for t in totals)
         return (self._together(summaries) if self.n_columns > 1 else summaries), missing
 
+    def _scan_steps(self, parts: Sequence[Any], step: float) -> list[Scan]:
+        """Make one pass over the stamps of all rows, given as seconds: look at the steps between them."""
+        items, T = [], len(self)
+        for first in range(0, T, STRETCH):
+            low, last = max(first - 1, 0), min(first + STRETCH, T)
+            joins = self.bounds[slice(*np.searchsorted(self.bounds, [low, last]))] - low
+            items.append(workers.Item(low, last, (joins, low, step)))
+        return self._over_parts(parts, scan_steps, items)
+
     def _scan_inputs(self) -> tuple[Summary, ...]:
         """Make one pass over the inputs: reject missing and infinite values, summarise the columns."""
         totals = [Totals() for _ in self.exog_names]
@@ -516,10 +569,12 @@ class Series:
             known, every = known + count, every | some
         return known, tuple(sorted(every))
 
-    def _over_parts(self, parts: Sequence[Any], work: Callable[..., R]) -> list[R]:
+    def _over_parts(
+        self, parts: Sequence[Any], work: Callable[..., R], items: Sequence[workers.Item] | None = None
+    ) -> list[R]:
         """Return ``work(rows)`` for each stretch of a table beside y, in order."""
         T, read = len(self), functools.partial(workers.read_parts, parts, self.offsets)
-        items = [workers.Item(low, min(low + STRETCH, T), ()) for low in range(0, T, STRETCH)]
+        items = items or [workers.Item(low, min(low + STRETCH, T), ()) for low in range(0, T, STRETCH)]
         if self.executor is not None:
             return workers.on_workers(self.executor, parts, self.offsets, work, items, self.on_progress)
         return workers.in_threads(read, work, items, None, self.on_progress)
@@ -595,7 +650,7 @@ def _bounds(lengths: Sequence[int] | IntArray, T: int) -> IntArray:
 
 def _check_index(index: Any, other: Any, name: str) -> None:
     """Raise ValueError at the first row where the index of inputs or known states differs from that of y."""
-    if index is None or other is None:
+    if index is None or other is None or index is other:
         return
     for first in range(0, len(index), STRETCH):
         mine, theirs = index[first : first + STRETCH], other[first : first + STRETCH]

@@ -164,7 +164,11 @@ class Forecast(NamedTuple):
     low, high : ndarray, (H,)
         Ends of the central 90 % posterior interval of ``event``.
     observations : ndarray, (n, H) or (n, H, D)
-        Simulated continuations of the series.
+        Simulated continuations of the series, from all posterior draws in turn.
+    index : pandas.Index or None
+        Times or labels of the H rows, if those of the series continue.
+    names : tuple of str or None
+        Names of the columns.
     """
 
     states: Array
@@ -172,6 +176,64 @@ class Forecast(NamedTuple):
     low: Array
     high: Array
     observations: Array
+    index: Any = None
+    names: tuple[str, ...] | None = None
+
+    @property
+    def mean(self) -> Array:
+        """Mean of the observations 1, ..., H steps ahead, (H,) or (H, D)."""
+        return np.asarray(self._simulated().mean(0))
+
+    def interval(self, probability: float = 0.9) -> tuple[Array, Array]:
+        """Return the ends of the central intervals of the observations 1, ..., H steps ahead.
+
+        Parameters
+        ----------
+        probability : float
+            Probability of each interval.
+
+        Returns
+        -------
+        low, high : ndarray, (H,) or (H, D)
+        """
+        if not 0 < probability < 1:
+            raise ValueError(f"probability is {probability}; it must lie between 0 and 1.")
+        low, high = np.quantile(self._simulated(), [(1 - probability) / 2, (1 + probability) / 2], axis=0)
+        return np.asarray(low), np.asarray(high)
+
+    def to_frame(self, probability: float = 0.9) -> Any:
+        """Return the forecast as a table.
+
+        Parameters
+        ----------
+        probability : float
+            Probability of the intervals of observations.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row per step, with its time if the series has times: ``mean``, ``low`` and ``high`` of the observation,
+            for several columns with their names in front; ``event``, the probability that a rare state was visited by
+            then, with its 90 % interval ``event_low`` and ``event_high``; ``state_0``, ``state_1``, ...
+        """
+        import pandas as pd
+
+        columns: dict[str, Array] = {}
+        if len(self.observations) > 0:
+            found, H = (self.mean, *self.interval(probability)), len(self.event)
+            values = np.stack(found, axis=-1).reshape(H, -1, 3)  # (H, D, 3)
+            for d in range(values.shape[1]):
+                front = "" if values.shape[1] == 1 else f"{self.names[d] if self.names else f'y{d}'}_"
+                columns |= {front + what: values[:, d, i] for i, what in enumerate(("mean", "low", "high"))}
+        columns |= {"event": self.event, "event_low": self.low, "event_high": self.high}
+        columns |= {f"state_{k}": self.states[:, k] for k in range(self.states.shape[1])}
+        steps = pd.RangeIndex(1, len(self.event) + 1, name="step")
+        return pd.DataFrame(columns, steps if self.index is None else self.index)
+
+    def _simulated(self) -> Array:
+        if len(self.observations) == 0:
+            raise ValueError("no continuations were simulated (size=0); forecast with a larger size.")
+        return self.observations
 
 
 def forecast(

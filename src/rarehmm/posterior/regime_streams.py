@@ -326,7 +326,30 @@ class RegimeFilter:
                 stream = self.update_rows(stream, series.read_rows(low, high)).stream
         return stream
 
+    def at_end_of(self, series: Series, nodes: Array) -> RegimeStream:
+        """Return the stream after the last row of a series, in which nodes have log probabilities (Z, M)."""
+        T, begin, n = len(series), int(series.bounds[-2]), max(self.model.every_effect.reach, 1)
+        while n < T - begin and np.isnan(series.read(T - n, T)).all():
+            n *= 4
+        first = max(begin, T - n)
+        stream = self._checked(RegimeStream())._replace(position=first - begin, seen=first)
+        return self._after(stream, series.read_rows(first, T), nodes, np.zeros((len(nodes), T - first)))
+
     # ------------------------------------------------------------ rows to come
+    def before(self, stream: RegimeStream, rows: Rows) -> tuple[Rows, IntArray, int]:
+        """Return rows to come after those that their lags need.
+
+        Returns
+        -------
+        rows : Rows
+            All of these rows.
+        begin : ndarray of int
+            First row of the sequence of each.
+        before : int
+            How many precede the rows to come.
+        """
+        return self._with_past(self._checked(stream), rows, whole=True)
+
     def forecast(
         self,
         stream: RegimeStream,
@@ -413,13 +436,20 @@ class RegimeFilter:
             )
         return nodes, values + constant(model.family, terms.y[ext:])
 
-    def _with_past(self, stream: RegimeStream, rows: Rows) -> tuple[Rows, IntArray, int]:
-        """New rows after those that their lags need, the first row of their sequence, and how many precede them."""
+    def _with_past(self, stream: RegimeStream, rows: Rows, whole: bool = False) -> tuple[Rows, IntArray, int]:
+        """New rows after those that their lags need, the first row of their sequence, and how many precede them.
+
+        A gap before them is there as a whole if it matters, or if ``whole`` says so.
+        """
         past, labelled = stream.past, len(rows.states) > 0
         parts = [rows]
         if past is not None:
             if stream.gap > 0:  # only its length matters, and only to rows that are observed
-                gap = stream.gap if not np.isnan(rows.y).all() else min(stream.gap, self.model.every_effect.reach)
+                gap = (
+                    stream.gap
+                    if whole or not np.isnan(rows.y).all()
+                    else min(stream.gap, self.model.every_effect.reach)
+                )
                 past = past.at(np.zeros(1 + gap, dtype=np.int64))
                 past.y[1:] = np.nan
             parts = [past._replace(states=np.full(len(past.y) if labelled else 0, -1)), rows]

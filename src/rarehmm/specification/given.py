@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from rarehmm.data.series import Series
+from rarehmm.data.tables import sequences
 
 
 def as_series(
@@ -54,3 +55,19 @@ def refuse_unused(exog: Any, exog_transition: Any) -> None:
     for name, given in (("exog", exog), ("exog_transition", exog_transition)):
         if given is not None:
             raise ValueError(f"{name} is given, and the model was fitted without inputs; omit it, or fit with {name}=.")
+
+
+def split_inputs(name: str, given: Any, X: Any, horizon: int) -> tuple[Any, Any]:
+    """Return the inputs of the rows of X, None if it is a Series with its own, and those of the rows to come."""
+    if given is None or isinstance(X, Series):
+        return None, given
+    if sequences(X) is not None:
+        raise ValueError(f"X is a list of sequences; pass X=Series(y, {name}=[...]), and {name}= of the rows to come.")
+    n, T = len(given), len(X)
+    if n < T + horizon:
+        raise ValueError(
+            f"{name} has {n} rows; a forecast of {horizon} rows after the {T} of X needs {T + horizon}: those of X "
+            "and those to come."
+        )
+    rows = given.iloc if hasattr(given, "iloc") else given
+    return rows[: n - horizon], rows[n - horizon :]

@@ -47,6 +47,8 @@ def fit(
     settings: Annotated[Path | None, typer.Option(help="YAML file with settings; options take precedence.")] = None,
     column: Annotated[list[str] | None, typer.Option(help="Column to model; repeat for several columns.")] = None,
     time: Annotated[str | None, option("time")] = None,
+    date_format: Annotated[str | None, option("date_format")] = None,
+    regular: Annotated[str | None, option("regular")] = None,
     states: Annotated[int | None, option("states")] = None,
     emission: Annotated[str | None, option("emission")] = None,
     ar: Annotated[str | None, option("ar")] = None,
@@ -78,6 +80,7 @@ def fit(
     """Fit a model to a series in a file: regimes with uncertainty, rare events, a forecast and a report."""
     options = {
         "file": file[0] if file and len(file) == 1 else file or None, "column": column or None, "time": time,
+        "date_format": date_format, "regular": regular,
         "states": states, "emission": emission, "ar": ar, "season": season or None, "trend": trend,
         "exog": exog or None, "exog_transition": exog_transition or None, "switching": switching or None,
         "scale": scale or None, "transitions": transitions or None, "durations": durations,
@@ -198,11 +201,28 @@ def events(folder: Folder, file: Other = None, causal: Annotated[bool, typer.Opt
 
 
 @app.command()
-def forecast(folder: Folder, file: Other = None, horizon: Annotated[int | None, option("horizon")] = None,
-             as_json: AsJson = False) -> None:  # fmt: skip
-    """Print the probability of a rare event within 1, 2, ... steps after a run's series, or another file, as CSV."""
+def forecast(
+    folder: Folder,
+    file: Other = None,
+    horizon: Annotated[int | None, option("horizon")] = None,
+    future: Annotated[
+        Path | None, typer.Option(help="File with the inputs of the rows to come, in columns with the same names.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the probability of a rare event within 1, 2, ... steps after a run's series, or another file, as CSV.
+
+    The observations to come are forecast too, if their inputs are known: season and trend are; others are in the file
+    FUTURE.
+    """
     settings, hmm, series = load_run(folder, file)
-    print_table(runs.forecast_table(hmm.forecast(series, horizon or settings.horizon)), as_json)
+    found = runs.forecast_of(hmm, series, settings, horizon, future)
+    if found is None:
+        raise ValueError(
+            f"future inputs missing: {', '.join(map(repr, settings.exog_transition))}; pass --future with a file of "
+            f"the rows to come that has {', '.join(runs.input_columns(settings))}."
+        )
+    print_table(runs.forecast_table(found), as_json)
 
 
 def print_table(table: pd.DataFrame, as_json: bool) -> None:

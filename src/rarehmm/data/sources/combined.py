@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rarehmm.data.sources.checks import chosen
-from rarehmm.data.sources.table import STRETCH, Rows, Source, joined
+from rarehmm.data.sources.table import Rows, Source, joined
 
 
 class Joined(Source):
@@ -97,21 +97,6 @@ class Times:
         if row == len(self) or self[row] != label:
             raise KeyError(label)
         return row
-
-    def check_order(self) -> None:
-        """Raise if a time is missing or earlier than the one before."""
-        for first in range(0, len(self), STRETCH):
-            start = max(first - 1, 0)
-            values = self.source[start : first + STRETCH][:, 0]
-            if (gone := values != values).any():
-                where = self.source.where(start + int(np.argmax(gone)))
-                raise ValueError(f"{where}: {self.name!r} is missing; every row needs a time.")
-            if (back := values[1:] < values[:-1]).any():
-                row = start + int(np.argmax(back)) + 1
-                before, after = (f"{self[i]} ({self.source.where(i)})" for i in (row - 1, row))
-                raise ValueError(
-                    f"{self.name!r} goes back from {before} to {after}; sort rows by time and give files in that order."
-                )
 
 
 def numbered(source: Source, label: str, columns: Sequence[str], time: str | None) -> Source:
