@@ -20,6 +20,11 @@ def as_series(
     **more: Any,
 ) -> Series:
     """Coerce the input to a Series."""
+    if is_table_of_numbers(lengths):
+        raise ValueError(
+            f"lengths is a {type(lengths).__name__} of numbers that are no lengths of sequences. Pass inputs by name: "
+            "exog=..."
+        )
     if not isinstance(X, Series):
         return Series(
             X, lengths, exog=exog, exog_transition=exog_transition, states=states, executor=executor, **more
@@ -42,8 +47,7 @@ def refuse_lengths(y: Any, series: Series) -> None:
 
 def refuse_inputs(y: Any) -> None:
     """Raise ValueError if ``y`` looks like inputs: the second argument is ``y`` here, and ignored."""
-    dtype = np.asarray(y).dtype if isinstance(y, list | tuple) else getattr(y, "dtype", None)
-    if hasattr(y, "columns") or np.ndim(y) > 1 or getattr(dtype, "kind", "") == "f":
+    if is_table_of_numbers(y):
         raise ValueError(
             f"the second argument, y, is a {type(y).__name__} that is not used: scikit-learn passes labels there. Pass "
             "inputs by name: exog=..., known states as states=..., lengths of sequences as lengths=..."
@@ -71,3 +75,13 @@ def split_inputs(name: str, given: Any, X: Any, horizon: int) -> tuple[Any, Any]
         )
     rows = given.iloc if hasattr(given, "iloc") else given
     return rows[: n - horizon], rows[n - horizon :]
+
+
+def is_table_of_numbers(given: Any) -> bool:
+    """Whether this is a table, or floating-point numbers, rather than labels or lengths."""
+    try:
+        values = np.asarray(given) if isinstance(given, list | tuple) else given
+    except ValueError:  # lists of different lengths
+        return False
+    kind = getattr(getattr(values, "dtype", None), "kind", "")
+    return hasattr(values, "columns") or np.ndim(values) > 1 or kind == "f"

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from rarehmm.data.inputs import Columns, Inputs
 from rarehmm.data.series import Series
 from rarehmm.model.autoregression import Autoregression
+from rarehmm.model.learnable import check_learnable
 from rarehmm.model.model import Model
 from rarehmm.model.moves import moves
 from rarehmm.model.named_priors import default_priors
@@ -45,6 +46,8 @@ class Specification:
         family, K = family_of(self.emission, series), self.n_states
         priors = default_priors(family, K, series) if self.priors is None else self.priors
         start = None if self.startprob is None else np.asarray(self.startprob, dtype=float)
+        lags = self._lags(family)
+        check_learnable(family, K, series, 0 if lags is None else lags.order)
         terms = Terms(seasons_of(self.season), trends_of(self.trend), series.observation_names)
         if len(terms) > 0 and len(moves(family).predicted) == 0:
             raise ValueError(
@@ -55,7 +58,7 @@ class Specification:
         moves_scale = terms.chosen(self.scale, "scale", series.exog_names)
         return Model(
             family, K, priors, start, fixed=self.fixed, inputs=shared, switching=switching,
-            scale=Inputs.of(series, moves_scale, FEW) if moves_scale else None, autoregression=self._lags(family),
+            scale=Inputs.of(series, moves_scale, FEW) if moves_scale else None, autoregression=lags,
             transitions=self._transitions(series, terms),
         )  # fmt: skip
 
