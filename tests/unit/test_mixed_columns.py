@@ -16,6 +16,7 @@ from rarehmm.posterior.residuals import pseudo_residuals
 from rarehmm.search.initial import first_labels
 from rarehmm.search.labels import from_labels
 from rarehmm.search.mode import difference_steps
+from rarehmm.specification.families import family_of
 
 TRANSITION = [[0.995, 0.005], [0.1, 0.9]]  # the second state holds one observation in 21
 
@@ -219,8 +220,8 @@ def test_a_column_that_never_changes_or_is_never_there_does_no_harm(name, value)
 
 def test_categories_are_counted():
     series = rh.Series(np.array([0, 3, 1, 2, 0]))
-    assert rh.RareHMM(2, emission="categorical")._family(series) == rh.Categorical(4)
-    assert rh.RareHMM(2, emission=["categorical"])._family(series) == rh.Product(rh.Categorical(4))
+    assert family_of("categorical", series) == rh.Categorical(4)
+    assert family_of(["categorical"], series) == rh.Product(rh.Categorical(4))
     for wrong in ([0.5, 1.5], [-1, 2]):
         with pytest.raises(ValueError, match=r"y\[[01]\] is .*; Categorical[23] takes"):
             rh.RareHMM(2, emission="categorical", verbose=0).fit(np.array(wrong * 10))
