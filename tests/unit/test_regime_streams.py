@@ -231,6 +231,17 @@ def test_a_stream_may_begin_with_a_series():
     np.testing.assert_array_equal(found.log_likelihood, expected.log_likelihood)
 
 
+def test_columns_of_a_series_may_have_another_order():
+    rng = np.random.default_rng(4)
+    table = pd.DataFrame(rng.normal(size=(60, 2)) * [1.0, 30.0], columns=["a", "b"])
+    y = 2.0 * table["a"] + rng.normal(size=60)
+    series, other = (Series(y, exog=table[list(names)]) for names in ("ab", "ba"))
+    model = Model(Gaussian(), 2, no_priors(Gaussian()), inputs=Inputs.of(series, [Columns(["a"])]))
+    parameters = model.natural([[0.0, 1.0], [1.0, 1.0]], [[0.9, 0.1], [0.1, 0.9]], [2.0])
+    found = RegimeFilter(model, [parameters]).after(other).log_likelihood[0]
+    assert found == pytest.approx(log_likelihood(model, parameters, series), rel=1e-12)
+
+
 def test_what_is_not_a_stream_of_this_model_is_refused(tmp_path):
     regimes, series, exog = stored_case()
     stream = through(regimes, series, 50)[2]

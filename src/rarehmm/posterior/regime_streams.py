@@ -319,11 +319,13 @@ class RegimeFilter:
             In the last sequence, which can be continued.
         """
         self.model.check(series)
-        stream = stream or RegimeStream()
+        stream, names = stream or RegimeStream(), self.format.exog_names
+        order = np.array([series.exog_names.index(n) if n in series.exog_names else 0 for n in names], dtype=np.int64)
         for first, last in zip(series.bounds[:-1].tolist(), series.bounds[1:].tolist(), strict=True):
             stream = stream.at_new_sequence()
             for low, high in ranges_between(first, last):
-                stream = self.update_rows(stream, series.read_rows(low, high)).stream
+                rows = series.read_rows(low, high)
+                stream = self.update_rows(stream, rows._replace(exog=rows.exog[:, order])).stream
         return stream
 
     def at_end_of(self, series: Series, nodes: Array) -> RegimeStream:
