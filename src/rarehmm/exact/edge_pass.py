@@ -53,6 +53,7 @@ from rarehmm.model.stationary import stationary
 WORKSPACE_BYTES = 1 << 23  # of a group of lanes: long halos cost more than what does not stay in the second cache
 NEGLIGIBLE = -27.0  # logarithm of a probability that may be lost, about 1e-12
 
+INFORMATIVE = 4096  # rows of a chunk from which the information for EM steps is estimated
 ROUNDS = 10  # of corrections of blocks
 FEW = 0.1  # share of the blocks that are corrected, rather than all being run again
 FAR = 10.0  # standard deviations from its mean at which inputs are assumed to stay
@@ -554,7 +555,7 @@ class EdgeSweep:
             )  # fmt: skip
         if not self.task.back:
             return value, doubt, flat.sum(-1), None, None, None, messages
-        about = information_of(model, self.parameters, terms, kinds, out, ext) if self.informed else None
+        about = information_of(model, self.parameters, terms, kinds, out, ext, INFORMATIVE) if self.informed else None
         firsts = np.zeros(terms.steps.starts.shape)
         firsts[row] = starts[fresh]
         gradients = effects.gradient(self.parameters, terms, out, firsts, model.unfolding)
@@ -564,16 +565,17 @@ class EdgeSweep:
 
 
 def information_of(
-    model: Model, parameters: Parameters, terms: RowTerms, kinds: Array, out: Array, ext: int
+    model: Model, parameters: Parameters, terms: RowTerms, kinds: Array, out: Array, ext: int, most: int | None = None
 ) -> Information:
     """Information from rows, of which the first ``ext`` are there for the lags of others.
 
-    ``kinds`` are the responsibilities of the others, ``out`` the derivatives in the columns of all.
+    ``kinds`` are the responsibilities of the others, ``out`` the derivatives in the columns of all.  Of many rows,
+    ``most`` are enough for a good estimate.
     """
     counts = out[:, terms.at.weight : terms.at.weight + terms.at.weights].copy()
     counts[terms.steps.begins] = 0.0  # of first nodes
     every = np.concatenate([np.zeros((ext, kinds.shape[1])), kinds])
-    return information(model.every_effect, parameters, terms, every, counts, model.unfolding)
+    return information(model.every_effect, parameters, terms, every, counts, model.unfolding, most)
 
 
 def check_possible(series: Series, predictive: Array) -> None:

@@ -16,9 +16,9 @@ import numpy as np
 
 from rarehmm.common.arrays import Array
 from rarehmm.engine.contracts.family import has, prepare, score, with_log_scale, with_predictor
-from rarehmm.engine.kernels.lags import COMPLETE, lagged
+from rarehmm.engine.kernels.lags import COMPLETE, NOTHING, lagged
 from rarehmm.model.autoregression import AroundLevel, Hamilton, Intercept
-from rarehmm.model.effects import Effects, RowTerms, Steps, shifted
+from rarehmm.model.effects import NO_ROWS, Effects, Lags, RowTerms, Steps, shifted
 from rarehmm.model.parameters import Parameters
 from rarehmm.model.unfolding import Unfolding
 
@@ -57,8 +57,18 @@ def total_information(parts: list[Information]) -> Information:
     return Information(*(np.sum(part, axis=0) for part in zip(*parts, strict=True)))
 
 
+SEGMENT = 32  # neighbouring rows that are sampled together
+EVEN = 0.2  # share of a sample of segments that does not depend on what is in them
+
+
 def information(
-    effects: Effects, parameters: Parameters, terms: RowTerms, kinds: Array, counts: Array, unfolding: Unfolding
+    effects: Effects,
+    parameters: Parameters,
+    terms: RowTerms,
+    kinds: Array,
+    counts: Array,
+    unfolding: Unfolding,
+    most: int | None = None,
 ) -> Information:
     """Information from a stretch of rows.
 
@@ -74,8 +84,13 @@ def information(
         Expected transitions (n, E) along edges; read only if transitions have inputs.
     unfolding
         That of the model.
+    most
+        Number of rows from which the information about emissions is estimated where there are more than twice as many;
+        None: all of them.
     """
     K, P = parameters.phi.shape
+    if most is not None and len(kinds) > 2 * most:
+        terms, kinds = some_segments(terms, kinds, most, effects.reach)
     gone = np.isnan(terms.y[:, 0])
     there = ~gone if gone.any() else slice(None)
     y, gamma = terms.y[there, 0], kinds[there]
@@ -98,6 +113,36 @@ def information(
         scale = 2.0 * (v * gamma.sum(1)[:, None]).T @ v
     transition = transition_information(effects, terms.steps, counts, unfolding)
     return Information(seen, squares, location, scale, transition, np.zeros(K))
+
+
+def some_segments(terms: RowTerms, kinds: Array, most: int, reach: int) -> tuple[RowTerms, Array]:
+    """A sample of segments with about ``most`` rows, and its responsibilities, weighted to represent all rows.
+
+    The more of what there is little of is in a segment, the more probable it is.  Before each come the rows of its
+    lags, which do not count.
+    """
+    n, first = len(kinds), np.arange(0, len(kinds), SEGMENT)
+    sums, total = np.add.reduceat(kinds, first), kinds.sum(0)
+    share = (sums[:, total > 0] / total[total > 0]).mean(1)
+    probability = np.minimum(1.0, most / SEGMENT * ((1 - EVEN) * share + EVEN / len(first)))
+    cumulated = np.cumsum(probability)
+    taken = np.unique(np.searchsorted(cumulated, np.arange(0.5, cumulated[-1])))
+    low, high = np.maximum(first[taken] - reach, 0), np.minimum(first[taken] + SEGMENT, n)
+    starts = np.cumsum(high - low) - (high - low)
+    rows = np.arange(int((high - low).sum())) + np.repeat(low - starts, high - low)
+    weight = np.repeat(1 / probability[taken], high - low)
+    weight[np.repeat(first[taken], high - low) > rows] = 0.0
+    marks = [lag.marks[rows] for lag in terms.lags]
+    begin = np.repeat(starts, high - low)
+    for mark in marks:  # what was observed before a gap may not be part of the sample
+        lost = (mark > 0) & (np.arange(len(rows)) - mark < begin)
+        weight[lost], mark[lost] = 0.0, NOTHING
+    lags = tuple(Lags(lag.values[rows], mark, lag.own[rows]) for lag, mark in zip(terms.lags, marks, strict=True))
+    after = np.flatnonzero(np.isin(rows, terms.after) & (marks[0] > 0)) if len(terms.after) > 0 else NO_ROWS
+    few = terms._replace(
+        y=terms.y[rows], x=terms.x[rows], rows=terms.rows.at(rows), lags=lags, after=after, first=NO_ROWS
+    )
+    return few, kinds[rows] * weight[:, None]
 
 
 def needs_slopes(effects: Effects) -> bool:
