@@ -23,7 +23,7 @@ def add_lags(values, begin, coefficients, out, marks):
     n = len(values)
     last, run = -1, 0  # last observed row, and the number of observed rows just before this one
     for t in range(n):
-        if t > 0 and begin[t] != begin[t - 1]:
+        if begin[t] == t or (t > 0 and begin[t] != begin[t - 1]):
             last, run = -1, 0
         if run >= p:
             marks[t] = COMPLETE
