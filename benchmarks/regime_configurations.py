@@ -16,6 +16,7 @@ from rarehmm.transitions.regression import Regression
 
 P = np.array([[0.98, 0.0175, 0.0025], [0.0175, 0.98, 0.0025], [0.1, 0.1, 0.8]])  # 1.2 % rare
 HALF = np.array([[0.98, 0.019, 0.001], [0.019, 0.98, 0.001], [0.1, 0.1, 0.8]])  # .5 % rare
+SHORT = np.array([[0.98, 0.0175, 0.0025], [0.0175, 0.98, 0.0025], [0.25, 0.25, 0.5]])  # 1.5 % in three phases
 DAY_AND_WEEK = (Season(1440, 8), Season(10080, 4))  # by the minute: 24 columns
 WAVES = {"sin(1440) 1": 1.5, "cos(1440) 2": 0.7, "sin(10080) 1": 0.5}  # all other coefficients are 0
 
@@ -57,7 +58,7 @@ CASES = {
         {"rate": [1, 5, 40]}, seasons=(Season(24, 2),), waves={"sin(24) 1": 0.4}, family=rh.Poisson()
     ),
     "transitions with an input": around([-4, 0, 8], entry=0.7),
-    "phases": around([-4, 0, 8], phases=(1, 1, 3)),
+    "phases": around([-4, 0, 8], phases=(1, 1, 3), transition=SHORT),
 }
 
 
@@ -92,7 +93,7 @@ def true_parameters(case, model):
 
 def simulated(case, seed, size=None):
     """Model with default priors, series, true parameters and true states (T,)."""
-    rng, T, K = np.random.default_rng([seed, 24]), size or case.size, len(case.transition)
+    rng, T, K = np.random.default_rng([*np.atleast_1d(seed), 24]), size or case.size, len(case.transition)
     columns = len(case.shared) + bool(case.switching) + (case.entry is not None)
     exog = rng.normal(size=(T, columns)) if columns else None
     empty = rh.Series(np.arange(T) % 2.0, exog=exog)

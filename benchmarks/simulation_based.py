@@ -123,8 +123,8 @@ def one(seed, kind=KINDS["plain"]):
 def tests(found, where):
     """Of each kind of parameter: p-values of uniform ranks and of the coverage of central 50 and 90 % intervals.
 
-    ``where`` says where the ranks of each kind are.  Parameters of one series depend on each other; each is tested alone and the smallest p-value of a kind counts, times
-    the number of parameters.
+    ``where`` says where the ranks of each kind are.  Parameters of one series depend on each other; each is tested
+    alone and the smallest p-value of a kind counts, times the number of parameters.
     """
     ranked = np.array([r["ranks"] for r in found])  # (n, parameters), from 0 to DRAWS
     out = {}
