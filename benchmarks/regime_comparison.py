@@ -102,11 +102,12 @@ def report(found):
         filled(f"{found['made']} The code that is run is in benchmarks/peers.py."),
         "",
         filled(
-            "Levels -2, 0 and 4 in standard deviations of the innovations, .5 % in the last state, AR(1) noise with "
-            "rho .6; each seed is a data set of its own. *first*: seconds of the first fit in a new process, imports "
-            "and compilation counted. *then*: median seconds of the other fits. *found*: F1 of the best state, by smoothed "
-            "probabilities, at least .7 of that of the true parameters. *behind*: log likelihood, given the first "
-            "observation, below that of the best fit of the same series by any tool, quartiles. A fit that takes more "
+            "Levels -2, 0 and 4 in standard deviations of the innovations, .5 % in the last state, AR(1) noise "
+            "with rho .6; each seed is a data set of its own. *first*: seconds of the first fit in a new process, "
+            "imports and compilation counted. *then*: median seconds of the other fits. *found*: F1 of the best "
+            "state, by smoothed probabilities, at least .7 of that of the true parameters. *behind*: log "
+            "likelihood, given the first observation, below that of the best fit of the same series by any tool, "
+            "quartiles. A fit that takes more "
             f"than {found['limit']:g} s is stopped, and the other seeds of that line are not run. {ABOUT}"
         ),
         "",
@@ -126,9 +127,7 @@ def report(found):
 
 def main():
     ask = argparse.ArgumentParser()
-    ask.add_argument(
-        "--quick", action="store_true", help="one seed, short series, nothing written, to see that it works"
-    )
+    ask.add_argument("--quick", action="store_true", help="one seed, short series, nothing written")
     ask.add_argument("--limit", type=float, default=600, help="seconds a fit may take")
     use = ask.parse_args()
     began, made = time.perf_counter(), made_by("bench")

@@ -191,16 +191,20 @@ def main():
     ask.add_argument("--first", type=int, default=5000, help="first seed; those below were looked at before")
     ask.add_argument("--kind", choices=KINDS, default="plain")
     ask.add_argument("--workers", type=int, default=2)
+    ask.add_argument("--go-on", action="store_true", help="keep the rows that are there, add those that are missing")
     use = ask.parse_args()
     kind, seeds = KINDS[use.kind], range(use.first, use.first + use.sets)
-    made, found = made_by(kind.target), []
+    made, found, path = made_by(kind.target), [], RESULTS / f"{kind.results}.json"
+    RESULTS.mkdir(exist_ok=True)
+    if use.go_on and path.exists():
+        found = json.loads(path.read_text())["sets"]
+        seeds = [seed for seed in seeds if seed not in {r["seed"] for r in found}]
     with ProcessPoolExecutor(use.workers) as workers:
-        for r in workers.map(one, seeds, [kind] * use.sets):
+        for r in workers.map(one, seeds, [kind] * len(seeds)):
             found.append(r)
             print(json.dumps(r), flush=True)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{kind.results}.json").write_text(json.dumps({"made": made, "sets": found}, indent=1) + "\n")
-    (RESULTS / f"{kind.results}.md").write_text(report(made, found, kind))
+            path.write_text(json.dumps({"made": made, "sets": found}, indent=1) + "\n")
+    path.with_suffix(".md").write_text(report(made, found, kind))
     print(report(made, found, kind))
 
 
