@@ -157,7 +157,7 @@ def report(made, found, kind=KINDS["plain"]):
     methods = {m: sum(r["method"] == m for r in found) for m in sorted({r["method"] for r in found})}
     rare = np.array([r["rare"] for r in found])
     lines = [
-        "# Simulation-based calibration of the default rule",
+        "# Simulation-based calibration of the default rule" + (", noise with memory" if kind.inputs else ""),
         "",
         made,
         f"{len(found)} data sets, K = {K}, T = {kind.T}: means from N(0, 20²),",
