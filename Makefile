@@ -6,7 +6,7 @@ export NUMBA_CACHE_DIR ?= $(CURDIR)/.cache/numba
 export PYTHONDONTWRITEBYTECODE :=# bytecode is written on first use: half of what is installed is never imported
 export RAREHMM_DATA ?= $(CURDIR)/../shared/data
 
-.PHONY: help demo test lint types unit cluster nojit nightly packaged reproduce bench columns calibrate few-rare regimes finding detection comparison automatic compile model-check bench-long docs screenshots architecture clean
+.PHONY: help demo test lint types unit cluster nojit nightly packaged reproduce bench columns calibrate few-rare regimes regime-posterior regime-finding regime-cost finding detection comparison automatic compile model-check bench-long docs screenshots architecture clean
 
 help:  ## show these lines
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -65,6 +65,7 @@ bench: $(VENV)/bench comparison  ## compare with hmmlearn, dynamax, pomegranate,
 	$(BIN)/python benchmarks/full_pass.py
 	$(BIN)/python benchmarks/cost.py
 	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/regime_comparison.py
 
 calibrate: $(VENV)/ready  ## calibration of the default method, against exact references and over the prior (an hour or two); writes benchmarks/results
 	$(BIN)/python benchmarks/simulation_based.py
@@ -75,6 +76,16 @@ few-rare: $(VENV)/ready  ## coverage of intervals where few rare observations de
 
 regimes: $(VENV)/ready  ## gradients with season, autocorrelation, inputs and phases (a minute); writes benchmarks/results
 	$(BIN)/python benchmarks/regimes.py
+
+regime-posterior: $(VENV)/ready  ## calibration with season, autocorrelation, inputs and phases, beside Hamiltonian Monte Carlo and over the prior (an hour); writes benchmarks/results
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/simulation_based.py --kind regimes
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/regime_posterior.py
+
+regime-finding: $(VENV)/ready  ## are rare states found in autocorrelated noise with a season (half an hour); writes benchmarks/results
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/regime_finding.py
+
+regime-cost: $(VENV)/ready  ## cost of a posterior with season and autocorrelated noise, T = 1e5 to 1e7 (half an hour); writes benchmarks/results
+	$(BIN)/python benchmarks/regime_cost.py
 
 finding: $(VENV)/ready  ## are rare states found, without false ones (ten minutes); writes benchmarks/results
 	$(BIN)/python benchmarks/finding.py

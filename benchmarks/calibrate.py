@@ -77,9 +77,13 @@ def golden(rng, case, found, series, wanted, both):
     gold = in_batches(rng, weighted, round(2 * wanted))
     if not both:
         return gold, "importance", weighted.effective, None
-    (m, em, s, es), (other, eo, so, eso) = moments(gold), moments(draws)
-    agree = max(np.abs((m - other) / np.hypot(em, eo)).max(), np.abs((s - so) / np.hypot(es, eso)).max())
-    return gold, "importance", weighted.effective, agree
+    return gold, "importance", weighted.effective, disagreement(gold, draws)
+
+
+def disagreement(one, other):
+    """Largest difference in standard errors, over means and standard deviations of two sets of draws (chains, n, d)."""
+    (m, em, s, es), (n, en, t, et) = moments(one), moments(other)
+    return max(np.abs((m - n) / np.hypot(em, en)).max(), np.abs((s - t) / np.hypot(es, et)).max())
 
 
 def one(name, seed, wanted, both):
@@ -96,21 +100,35 @@ def one(name, seed, wanted, both):
     rng = np.random.default_rng([seed, 9])
     gold, reference, effective, agree = golden(rng, case, found, series, wanted, both)
     mine = shuffled(rng, found.theta) if len(found.theta) == 1 else found.theta
+    return {
+        "name": name, "seed": seed, "method": found.method, "seconds": seconds, "verdict": found.verdict,
+        "reached": mode.log_posterior - top.log_posterior, **compared(mine, gold), **distances(mine, gold),
+        "reference": reference, "effective": effective, "agree": agree,
+    }  # fmt: skip
+
+
+def compared(mine, gold):
+    """Ratios of standard deviations and bias of draws (chains, n, d), beside a reference, and whether they are good."""
     (m, em, s, es), (gm, egm, gs, egs) = moments(mine), moments(gold)
     ratio, ratio_error = s / gs, s / gs * np.hypot(es / s, egs / gs)
     bias, bias_error = (m - gm) / gs, np.hypot(em, egm) / gs
-    flat, golds = mine.reshape(-1, model.size), gold.reshape(-1, model.size)
-    half = len(golds) // 2
-    far = [wasserstein_distance(flat[:, i], golds[:, i]) / gs[i] for i in range(model.size)]
-    own = [wasserstein_distance(golds[:half, i], golds[half:, i]) / gs[i] for i in range(model.size)]
     low, high = 0.90 - 3 * ratio_error, 1.12 + 3 * ratio_error
     good = bool(((ratio > low) & (ratio < high)).all() and (np.abs(bias) < 0.2 + 3 * bias_error).all())
     return {
-        "name": name, "seed": seed, "method": found.method, "seconds": seconds, "verdict": found.verdict, "good": good,
-        "reached": mode.log_posterior - top.log_posterior, "low": ratio.min(), "high": ratio.max(),
-        "ratio_error": ratio_error.max(), "bias": np.abs(bias).max(), "bias_error": bias_error.max(),
-        "far": np.mean(far), "own": np.mean(own), "reference": reference, "effective": effective, "agree": agree,
+        "good": good, "low": ratio.min(), "high": ratio.max(), "ratio_error": ratio_error.max(),
+        "bias": np.abs(bias).max(), "bias_error": bias_error.max(),
     }  # fmt: skip
+
+
+def distances(mine, gold):
+    """Mean Wasserstein distance of draws (chains, n, d) from a reference, and of the halves of the reference."""
+    flat, golds = (draws.reshape(-1, draws.shape[-1]) for draws in (mine, gold))
+    half, sd = len(golds) // 2, golds.std(0)
+    each = range(len(sd))
+    return {
+        "far": np.mean([wasserstein_distance(flat[:, i], golds[:, i]) / sd[i] for i in each]),
+        "own": np.mean([wasserstein_distance(golds[:half, i], golds[half:, i]) / sd[i] for i in each]),
+    }
 
 
 def report(made, found):
@@ -146,9 +164,26 @@ def report(made, found):
     return "\n".join(lines) + "\n"
 
 
-def write(path, made, found):
+def write(path, report, made, found):
     path.write_text(json.dumps({"made": made, "sets": found}, indent=1, default=float) + "\n")
     path.with_suffix(".md").write_text(report(made, found))
+
+
+def collect(one, jobs, names, kept, report, made, go_on, workers):
+    """Run jobs (name, seed, ...), write all rows that there are after each, and go on from those written before."""
+    found = []
+    if go_on and kept.exists():
+        found = [r for r in json.loads(kept.read_text())["sets"] if r["name"] in names]
+        done = {(r["name"], r["seed"]) for r in found}
+        jobs = [job for job in jobs if job[:2] not in done]
+    with ProcessPoolExecutor(workers) as pool:
+        for done in as_completed([pool.submit(one, *job) for job in jobs]):
+            found.append(done.result())
+            found.sort(key=lambda r: (names.index(r["name"]), r["seed"]))
+            print(json.dumps(done.result(), default=float), flush=True)
+            write(kept, report, made, found)
+    write(kept, report, made, found)
+    print(report(made, found))
 
 
 def main():
@@ -161,19 +196,7 @@ def main():
     use, made = ask.parse_args(), made_by("calibrate")
     jobs = [(name, use.first + i, use.wanted, i == 0) for i in range(use.sets) for name in use.cases]
     RESULTS.mkdir(exist_ok=True)
-    kept, found = RESULTS / "calibrate.json", []
-    if use.go_on and kept.exists():
-        found = [r for r in json.loads(kept.read_text())["sets"] if r["name"] in CASES]
-        done = {(r["name"], r["seed"]) for r in found}
-        jobs = [job for job in jobs if job[:2] not in done]
-    with ProcessPoolExecutor(2) as workers:
-        for done in as_completed([workers.submit(one, *job) for job in jobs]):
-            found.append(done.result())
-            found.sort(key=lambda r: (list(CASES).index(r["name"]), r["seed"]))
-            print(json.dumps(done.result(), default=float), flush=True)
-            write(kept, made, found)
-    write(kept, made, found)
-    print(report(made, found))
+    collect(one, jobs, list(CASES), RESULTS / "calibrate.json", report, made, use.go_on, 2)
 
 
 if __name__ == "__main__":

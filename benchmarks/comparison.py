@@ -110,7 +110,7 @@ def has_flares(probability, strong):
     return out | {"most_recall": float(recall[most]), "most_share": float(shares[most])}
 
 
-def judged(y, found, judge):
+def judged(cell, seed, y, found):
     """What a fit is worth, by its parameters alone: the same pass over the series for all tools."""
     means, variances, transition, draws = found
     K = len(means)
@@ -120,16 +120,16 @@ def judged(y, found, judge):
     parameters = model.parameters(transition, mean=means, variance=variances)
     series = rh.Series(y)
     return {
-        **judge(rh.smooth(model, parameters, series), means, draws),
+        **cell.judge(rh.smooth(model, parameters, series), means, draws),
         "means": list(means),
         "log_likelihood": rh.log_likelihood(model, parameters, series),
     }
 
 
 # ---------------------------------------------------------------- fits
-def fits(cell, limit, cache):
+def fits(cell, limit, cache, kind="plain", judged=judged):
     """A row for each seed; the last one is {"stopped": True} where a fit took longer than the limit."""
-    command = [sys.executable, str(HERE / "peers.py"), cell.tool]
+    command = [sys.executable, str(HERE / "peers.py"), kind, cell.tool]
     peer = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"NUMBA_CACHE_DIR": cache}
     )
@@ -143,7 +143,7 @@ def fits(cell, limit, cache):
                 rows.append({"seed": seed, "stopped": True, "found": False})
                 break
             seconds, found, said = pickle.load(peer.stdout)
-            rows.append({"seed": seed, "seconds": seconds, "warnings": said, **judged(y, found, cell.judge)})
+            rows.append({"seed": seed, "seconds": seconds, "warnings": said, **judged(cell, seed, y, found)})
             print(f"{cell.series}, {cell.tool}, {seed}: {seconds:.1f} s, found {rows[-1]['found']}", flush=True)
     finally:
         peer.kill()

@@ -142,30 +142,35 @@ def simulated(case, seed):
 def one(case, seed, peers):
     warnings.simplefilter("ignore")
     model, series, truth, rare = simulated(case, seed)
+    out = {"kind": case.kind, "name": case.name, "seed": seed, **searched(model, series, truth, rare)}
+    oracle = out["oracle"]
+    if "kmeans" in peers:
+        labels = kmeans_labels(series, model.n_states)
+        out["kmeans"] = f1(labels, rare) / oracle
+        start = climb(model, series, from_labels(model, series, labels), tolerance=1e-3, threads=1)
+        out["kmeans_em"] = f1(smooth(model, start.parameters, series, threads=1), rare) / oracle
+    if "hmmlearn" in peers and isinstance(model.family, rh.Gaussian):
+        out["hmmlearn"] = by_hmmlearn(model, series, rare) / oracle
+    return out
+
+
+def searched(model, series, truth, rare):
+    """Quality of the states that are found and of EM from the truth, relative to that of the truth itself."""
 
     def quality(parameters):
         return f1(smooth(model, parameters, series, threads=1), rare)
 
     oracle = quality(truth)
-    begin = model.natural(truth.phi, normalised_rows(truth.transition + 1e-6))
+    begin = model.natural(truth.phi, normalised_rows(truth.transition + 1e-6), truth.coefficients)
     top = climb(model, series, begin, tolerance=1e-3, threads=1)
     began = time.perf_counter()
     best = find_states(model, series, threads=1)[0]
     seconds = time.perf_counter() - began
     best = climb(model, series, best.parameters, tolerance=1e-3, threads=1)
-    out = {
-        "kind": case.kind, "name": case.name, "seed": seed, "oracle": oracle, "seconds": seconds,
-        "truth": quality(top.parameters) / oracle, "found": quality(best.parameters) / oracle,
-        "reached": best.log_posterior - top.log_posterior,
+    return {
+        "oracle": oracle, "seconds": seconds, "truth": quality(top.parameters) / oracle,
+        "found": quality(best.parameters) / oracle, "reached": best.log_posterior - top.log_posterior,
     }  # fmt: skip
-    if "kmeans" in peers:
-        labels = kmeans_labels(series, model.n_states)
-        out["kmeans"] = f1(labels, rare) / oracle
-        start = climb(model, series, from_labels(model, series, labels), tolerance=1e-3, threads=1)
-        out["kmeans_em"] = quality(start.parameters) / oracle
-    if "hmmlearn" in peers and isinstance(model.family, rh.Gaussian):
-        out["hmmlearn"] = by_hmmlearn(model, series, rare) / oracle
-    return out
 
 
 def by_hmmlearn(model, series, rare):
@@ -286,6 +291,17 @@ def share(values):
     return f"{sum(v >= 0.7 for v in values)} of {len(values)}" if values else ""
 
 
+def cells(found):
+    """A table with a line for each cell of the grid."""
+    lines = ["", "Cells: F1 over that of the truth, seed by seed (log posterior above EM from the truth).", ""]
+    lines += ["| kind | cell | found | from the truth |", "|---|---|---|---|"]
+    for kind, name in dict.fromkeys((r["kind"], r["name"]) for r in found):
+        mine = [r for r in found if (r["kind"], r["name"]) == (kind, name)]
+        ours = ", ".join(f"{r['found']:.2f} ({r['reached']:+.1f})" for r in mine)
+        lines.append(f"| {kind} | {name} | {ours} | {', '.join(format(r['truth'], '.2f') for r in mine)} |")
+    return lines
+
+
 def report(made, found, none, real):
     kinds = list(dict.fromkeys(r["kind"] for r in found))
     lines = [
@@ -310,12 +326,7 @@ def report(made, found, none, real):
             f"| {share([r['truth'] for r in mine])} | {near} of {len(posed)} | {peers} "
             f"| {np.mean([r['seconds'] for r in mine]):.1f} |"
         )
-    lines += ["", "Cells: F1 over that of the truth, seed by seed (log posterior above EM from the truth).", ""]
-    lines += ["| kind | cell | found | from the truth |", "|---|---|---|---|"]
-    for kind, name in dict.fromkeys((r["kind"], r["name"]) for r in found):
-        mine = [r for r in found if (r["kind"], r["name"]) == (kind, name)]
-        ours = ", ".join(f"{r['found']:.2f} ({r['reached']:+.1f})" for r in mine)
-        lines.append(f"| {kind} | {name} | {ours} | {', '.join(format(r['truth'], '.2f') for r in mine)} |")
+    lines += cells(found)
     lines += [
         "",
         f"Nothing rare: reported all the same in {sum(r['invented'] for r in none)} of {len(none)} series.",

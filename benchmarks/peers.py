@@ -1,9 +1,10 @@
 """Gaussian HMMs by five libraries, each as its documentation has it: what comparison.py and scaling.py run and count
-lines of.
+lines of.  Those with autocorrelated noise, of ``REGIME_TOOLS``, are what regime_comparison.py runs.
 
 A fit takes a series y (T,), a number of states K and a seed, and returns means (K,), variances (K,), the transition
-matrix (K, K), and draws (n, K) of the means or None.  As a script, ``peers.py NAME``, it fits what it reads from its
-standard input, one series after the other, so that whoever started it can stop it.
+matrix (K, K), and draws (n, K) of the means or None; those with autocorrelated noise instead of draws the lag, which
+may differ between states, and "level" or "intercept" for what their means are.  As a script, ``peers.py plain NAME``,
+it fits what it reads from its standard input, one series after the other, so that whoever started it can stop it.
 """
 
 import os
@@ -117,6 +118,68 @@ TOOLS = {
 }
 
 
+# ---------------------------------------------------------------- autocorrelated noise
+def rarehmm_lag(y, K, seed, method="auto"):
+    from rarehmm import RareHMM
+
+    hmm = RareHMM(K, ar=1, method=method, random_state=seed).fit(y)
+    return hmm.means_[:, 0], hmm.covars_[:, 0], hmm.transmat_, hmm.posterior_.mean.coefficients, "level"
+
+
+def rarehmm_lag_mode(y, K, seed):
+    return rarehmm_lag(y, K, seed, "map")
+
+
+def markov_autoregression(y, K, seed):
+    from statsmodels.tsa.regime_switching.markov_autoregression import MarkovAutoregression
+
+    np.random.seed(seed)  # noqa: NPY002
+    fit = MarkovAutoregression(y, K, order=1, switching_ar=False, switching_variance=True).fit()
+    each = dict(zip(fit.model.param_names, fit.params, strict=True))
+    means, variances = ([each[f"{name}[{k}]"] for k in range(K)] for name in ("const", "sigma2"))
+    return means, variances, fit.regime_transition[:, :, 0].T, [each["ar.L1"]], "level"
+
+
+def markov_regression(y, K, seed):
+    from statsmodels.tsa.regime_switching.markov_regression import MarkovRegression
+
+    np.random.seed(seed)  # noqa: NPY002
+    lag = MarkovRegression(y[1:], K, exog=y[:-1], switching_exog=False, switching_variance=True)
+    fit = lag.fit()
+    each = dict(zip(fit.model.param_names, fit.params, strict=True))
+    intercepts, variances = ([each[f"{name}[{k}]"] for k in range(K)] for name in ("const", "sigma2"))
+    return (
+        intercepts,
+        variances,
+        fit.regime_transition[:, :, 0].T,
+        fit.params[fit.model.parameters[0, "exog"]][-1:],
+        "intercept",
+    )
+
+
+def dynamax_lag(y, K, seed):
+    import jax
+    import jax.numpy as jnp
+    from dynamax.hidden_markov_model import LinearAutoregressiveHMM
+
+    jax.config.update("jax_enable_x64", True)
+    hmm, emissions = LinearAutoregressiveHMM(K, 1, num_lags=1), jnp.asarray(y)[:, None]
+    lags = hmm.compute_inputs(emissions)
+    start, properties = hmm.initialize(jax.random.PRNGKey(seed), method="kmeans", emissions=emissions)
+    found, _ = hmm.fit_em(start, properties, emissions, inputs=lags, verbose=False)
+    e = found.emissions
+    return e.biases[:, 0], e.covs[:, 0, 0], found.transitions.transition_matrix, e.weights[:, 0, 0], "intercept"
+
+
+REGIME_TOOLS = {
+    "rarehmm": rarehmm_lag,
+    "rarehmm, mode alone": rarehmm_lag_mode,
+    "statsmodels, MarkovAutoregression": markov_autoregression,
+    "statsmodels, MarkovRegression": markov_regression,
+    "dynamax": dynamax_lag,
+}
+
+
 def serve(fit):
     """Answer each (y, K, seed) with the seconds of the fit, what it found, and its warnings."""
     answers = os.fdopen(os.dup(1), "wb")
@@ -137,4 +200,5 @@ def serve(fit):
 
 
 if __name__ == "__main__":
-    serve(TOOLS[sys.argv[1]])
+    kind, tool = sys.argv[1:]
+    serve({"plain": TOOLS, "regimes": REGIME_TOOLS}[kind][tool])

@@ -7,10 +7,10 @@ import simulation_based
 
 @pytest.mark.jit
 @pytest.mark.nightly
-@pytest.mark.parametrize("count", [12])
-def test_intervals_cover_what_they_say_on_average_over_the_prior(count):
-    fits = [simulation_based.fit(seed) for seed in range(count)]
-    good = [f for f in fits if all(c.passed for c in f[2].checks)]
+@pytest.mark.parametrize(("kind", "count"), [("plain", 12), ("regimes", 12)])
+def test_intervals_cover_what_they_say_on_average_over_the_prior(kind, count):
+    fits = [simulation_based.fit(seed, simulation_based.KINDS[kind]) for seed in range(count)]
+    good = [f for f in fits if all(c.passed for c in f[-1].checks)]
     assert len(good) >= count * 5 // 6
 
     def outside(shrink):

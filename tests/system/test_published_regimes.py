@@ -1,11 +1,13 @@
-"""Published regime-switching models, with the library: their log-likelihoods, and the probabilities of their states."""
+"""Published regime-switching models, with the library: log-likelihoods, probabilities of states, and fits."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from published_regimes import NAMES, PROBABILITIES, published
 from regime_cases import as_model
 
-from rarehmm import filter_states, log_likelihood, smooth
+from rarehmm import filter_states, find_mode, log_likelihood, smooth
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -25,3 +27,28 @@ def test_probabilities_are_met(name):
     ):
         if theirs is not None:
             np.testing.assert_allclose(ours[-len(theirs) :, found.state], theirs, atol=1e-5)
+
+
+# ---------------------------------------------------------------- from no start values
+LOWER = {"federal funds, 3 regimes": 6.0}  # how far below the published log-likelihood the mode is that is found
+
+
+def as_published(regimes):
+    """Model and series with flat priors, restricted as the published model is: equal variances, no constant."""
+    model, _, series = as_model(regimes)
+    tied = ("variance",) if np.ptp(regimes.sigma) == 0 else ()
+    fixed = model.fixed if regimes.mu.any() else {"mean": regimes.mu}
+    return replace(model, tied=tied, fixed=fixed), series
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize("name", NAMES)
+def test_fits_from_no_start_values_are_at_least_as_good(name):
+    """In ten of eleven cases."""
+    found = published(name)
+    model, series = as_published(found.regimes)
+    mode = find_mode(model, series)
+    reached = log_likelihood(mode.model, mode.model.unpack(mode.theta), series)
+    assert reached > found.log_likelihood - LOWER.get(name, 0.0) - 1e-3
+    if name in LOWER:
+        assert reached < found.log_likelihood - LOWER[name] + 1.0, f"{name} may leave the list"

@@ -117,7 +117,7 @@ def test_the_estimator_says_it_in_words():
     found = hmm.check(y)
     assert found.passed
     assert str(found) == "The model fits the series."
-    assert len(found.describe().splitlines()) == 13
+    assert len(found.describe().splitlines()) == 14
     heavy = hmm.check(y + 3 * rng.standard_t(1.5, T))
     assert not heavy.passed
     assert "heavier than the family's: try StudentT" in str(heavy)

@@ -16,6 +16,7 @@ from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.exact.passes import state_counts
 from rarehmm.model.autoregression import AroundLevel, from_partial
 from rarehmm.model.coefficients import LARGEST_ANGLE
+from rarehmm.sampling import methods
 from rarehmm.sampling.arviz_adapter import effective_size
 from rarehmm.sampling.hmc import hmc
 from rarehmm.sampling.importance import Roots, adaptive_importance, laplace_importance, powers
@@ -194,6 +195,24 @@ def test_random_walks_agree_with_importance_sampling_and_hmc_on_all_parameters()
     flat = draws.reshape(-1, d)
     counts = 1 / (1 / reference + 1 / effective_of_chains(draws, mean))
     assert worst(flat, equal(len(flat)), counts, mean, sd) < 4
+
+
+def test_the_work_of_gradients_one_by_one_is_bounded_too(monkeypatch):
+    """Of a short series, a gradient where rows differ costs as much as many rows: two rounds took nine minutes."""
+    rounds = []
+
+    def slow(rng, mode, series, steps, *, leaps, warm_up, **_):
+        rounds.append(steps + warm_up)
+        z = np.cumsum(rng.standard_normal((methods.LANES, steps, len(mode.theta))), axis=1)  # hardly mixes
+        return mode.theta + z @ mode.factor.T
+
+    monkeypatch.setattr(methods, "hmc", slow)
+    mode, series = short_series(14, FIXED)
+    job = methods.Job(np.random.default_rng(0), mode, series, 400.0)
+    methods.by_hmc(job, work=methods.affordable_work(job) / 2)
+    gradients = rounds[0] * 8 * methods.LANES  # the first round leaves no room for a second
+    assert len(rounds) == 1
+    assert 12_000 < gradients < 20_000  # half a minute
 
 
 def test_coefficients_are_no_roots():

@@ -50,6 +50,7 @@ def test_residuals_of_the_true_model_are_standard_normal(family):
         (lambda rng, n: rng.standard_t(2, n), "outlying residuals"),
         (lambda rng, n: lfilter([1], [1, -0.8], rng.normal(size=n)) * 0.6, "residual autocorrelation"),
         (lambda rng, n: rng.normal(size=n) + np.linspace(-1, 1, n), "drift"),
+        (lambda rng, n: rng.normal(size=n) + 0.5 * np.sin(np.arange(n) / 20), "slow waves"),
         (lambda rng, n: 1.5 * rng.normal(size=n), "spread of residuals"),
         (lambda rng, n: rng.normal(size=n) * np.repeat(rng.choice([0.2, 1.5], n // 20), 20), "volatility clustering"),
     ],

@@ -29,6 +29,7 @@ FAR = 4.0
 FEWEST = 2  # outlying residuals: one observation is no tail
 CORRELATION = 0.1  # of neighbouring residuals, or of their absolute values
 DRIFT = 0.3  # of the mean over a twentieth of the series
+WAVES, SPANS = 0.15, (10, 30, 100)  # standard deviation of means over so many steps, beyond that of independent values
 
 
 def has_residuals(family: Any) -> bool:
@@ -127,7 +128,31 @@ def check_residuals(residuals: Array, bounds: Any) -> list[Check]:
             shift < DRIFT + chance * np.sqrt(BLOCKS),
             "largest mean over a twentieth of the series; large if levels drift: remove a baseline first",
         ),
+        *check_waves(observed),
     ]
+
+
+def check_waves(residuals: Array) -> list[Check]:
+    """Return a check of means over stretches, if there are enough: a season that is missing hardly shows at lag 1.
+
+    Autocorrelated noise takes what it can of a slow wave.  What is left of it is small in neighbouring residuals, but
+    has the same sign in many of them.
+    """
+    found = []
+    for span in SPANS:
+        count = len(residuals) // span
+        if count >= BLOCKS:
+            own = float(residuals.var()) / span  # variance of means of independent values
+            excess = float(residuals[: count * span].reshape(count, span).mean(1).var(ddof=1)) - own
+            found.append((excess - CHANCE * own * np.sqrt(2 / count), max(excess, 0.0) ** 0.5, span))
+    if not found:
+        return []
+    beyond, value, span = max(found)
+    message = (
+        f"standard deviation of means over {span} steps, beyond that of independent residuals; large if a season, a "
+        "trend or an input is missing"
+    )
+    return [Check("slow waves", value, beyond < WAVES**2, message)]
 
 
 def correlation(x: Array, y: Array) -> float:

@@ -18,7 +18,7 @@ from rarehmm.engine.contracts.sampler import excess_variance
 from rarehmm.engine.lanes import LANES
 from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.exact.block_sample import Observations, rows_in
-from rarehmm.exact.passes import expectations
+from rarehmm.exact.passes import expectations, needs_edges
 from rarehmm.model.coordinates import SMALLEST
 from rarehmm.model.model import Model
 from rarehmm.samplers.baoab import Baoab
@@ -47,6 +47,7 @@ from rarehmm.windows.windows import Windows
 
 TRAJECTORIES = ((8, 0.85), (16, 0.9))  # slow mixing needs longer trajectories of smaller steps
 WORK = 5e9  # observations that gradients read, in all, with three states: about a minute
+ONE_BY_ONE = 150_000  # observations that could be read while a gradient is set up where rows differ: one by one
 LEAST_DRAWS = 20  # of each chain, and of its warm-up, whatever they cost
 BUFFERS = (2, 5, 10, 20)
 HALF_WIDTH = 2
@@ -171,13 +172,13 @@ def by_hmc(job: Job, ways: tuple[tuple[int, float], ...] = TRAJECTORIES, work: f
     rng, mode, series, wanted, threads, on_progress, *_ = job
     draws, steps = np.empty((LANES, 0, len(mode.theta))), max(100, round(4 * wanted / LANES))
     for leaps, accept in ways:
-        left = work / (leaps * LANES * len(series))  # trajectories, those of the warm-up among them
+        left = work / (leaps * LANES * gradient_cost(mode.model, series))  # trajectories, with those of the warm-up
         warm_up = max(120, steps // 4)
         if steps + warm_up > left:
             steps, warm_up = (max(LEAST_DRAWS, int(share * left)) for share in (0.7, 0.3))
             if draws.size > 0 and steps < 100:
                 break
-        work -= (steps + warm_up) * leaps * LANES * len(series)
+        work -= (steps + warm_up) * leaps * LANES * gradient_cost(mode.model, series)
 
         def report(step: int, total: int = steps + warm_up) -> None:
             on_progress("Hamiltonian Monte Carlo", step, total)
@@ -197,6 +198,11 @@ def by_hmc(job: Job, ways: tuple[tuple[int, float], ...] = TRAJECTORIES, work: f
 def affordable_work(job: Job) -> float:
     """Observations that gradients may read in about a minute, which is fewer with more states."""
     return WORK * min(1.0, (3 / job.mode.model.n_states) ** 2)
+
+
+def gradient_cost(model: Model, series: Observations) -> int:
+    """Number of observations that could be read in the time of a gradient."""
+    return len(series) + (ONE_BY_ONE if needs_edges(model, series) else 0)
 
 
 def explore(job: Job, modes: list[Mode]) -> tuple[Array, bool]:
