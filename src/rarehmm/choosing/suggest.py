@@ -1,0 +1,471 @@
+"""Suggested settings of a model: season, trend, lags, emission and number of states, by a bounded greedy search.
+
+Every term is judged by the gain in the held-out one-step log density (``held_out``), on the same rows for all
+candidates.  Seasons and trends are sought by robust regressions on lags, in which rare events hardly count.  Lags,
+families and numbers of states are compared with several states, since what looks like autocorrelation under a single
+state may be the persistence of regimes.  A term is chosen only if its gain is clear.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rarehmm.choosing.candidates import Candidate, Candidates
+from rarehmm.choosing.held_out import BLOCKS, Gain, Sample
+from rarehmm.choosing.kinds import Kind, kind_of
+from rarehmm.choosing.periods import (
+    LONGEST,
+    calendar_periods,
+    is_multiple,
+    orders_of,
+    periodogram_periods,
+    steps_and_span,
+)
+from rarehmm.choosing.regression import Regression
+from rarehmm.common.arrays import Array
+from rarehmm.common.progress import OnProgress, silent
+from rarehmm.data.inputs import ORDERS, Columns, Inputs, Season, Term, Trend, duration
+from rarehmm.data.series import Series
+from rarehmm.model.autoregression import AroundLevel, Autoregression, Intercept
+from rarehmm.model.moves import moves
+from rarehmm.specification.families import family_of
+from rarehmm.specification.given import as_series
+from rarehmm.specification.models import Specification
+from rarehmm.specification.terms import seasons_of, trends_of
+
+AUTO = "auto"
+REGRESSION_ROWS, MODEL_ROWS = 100_000, 20_000  # rows of the samples for regressions and for models with states
+SEASON_ERRORS, CLEAR = 4.0, 2.0  # standard errors that the gain of a season or trend, and of anything else, must exceed
+LEAST = 0.002  # gain of lags and families, in nats per observation, below which they are not worth a term
+STATES = 3  # with which lags and families are compared
+MOST_STATES = 5
+MOST_SEASONS = 3
+FEWEST = 200  # observations, below which nothing can be chosen
+FEW_BLOCKS = 0.8  # of a gain that comes from two blocks, which says that it comes from a few events
+
+
+class TermGain(NamedTuple):
+    """One comparison: what was tried, its gain in held-out log density per observation, and whether it was chosen."""
+
+    step: str
+    term: str
+    against: str
+    gain: float
+    error: float
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """Settings that suit a series, and why.
+
+    Attributes
+    ----------
+    settings : dict
+        Keyword arguments of ``RareHMM``: ``n_components``, ``emission``, ``ar``, ``season`` and ``trend``.
+    gains : list of TermGain
+        What was compared, in order.
+    n_rows : int
+        Number of rows on which models were compared.
+    """
+
+    settings: dict[str, Any]
+    gains: list[TermGain] = field(default_factory=list)
+    n_rows: int = 0
+
+    @property
+    def table(self) -> Any:
+        """What was compared, as a pandas.DataFrame: the gain of each term per observation, and its standard error."""
+        import pandas as pd
+
+        return pd.DataFrame(self.gains, columns=list(TermGain._fields))
+
+    @property
+    def sentence(self) -> str:
+        """The settings and the gains of the terms among them, in one sentence."""
+        chosen = [g for g in self.gains if g.chosen]
+        why = [f"{g.term} by {g.gain:.3g}" for g in chosen if g.step in ("season", "trend", "lags", "family")]
+        states = self.settings["n_components"]
+        words = [f"{states} state{'s' * (states != 1)}", family_words(self.settings["emission"])]
+        words += [season_words(self.settings["season"]), lag_words(self.settings["ar"])]
+        words += ["a linear trend"] if self.settings["trend"] is not None else []
+        reason = f"; per observation, the held-out log density rises with {', with '.join(why)}" if why else ""
+        return f"The series suits a model with {', '.join(words[:-1])} and {words[-1]}{reason}."
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    def describe(self) -> str:
+        """Return the comparisons as a text table, followed by the sentence.
+
+        Returns
+        -------
+        str
+        """
+        lines = [f"{'step':8}{'term':30}{'against':30}{'gain (standard error)':28}"]
+        for g in self.gains:
+            mark = "<- chosen" if g.chosen else ""
+            lines.append(f"{g.step:8}{g.term:30}{g.against:30}{f'{g.gain:+.5f} ({g.error:.5f})':28}{mark}".rstrip())
+        return "\n".join([*lines, self.sentence])
+
+
+def family_words(emission: Any) -> str:
+    """Describe an emission in words."""
+    names = {
+        "gaussian": "Gaussian noise", "free_student_t": "Student-t noise", "log_normal": "log-normal observations",
+        "poisson": "Poisson counts", "free_negative_binomial": "negative binomial counts",
+    }  # fmt: skip
+    return names.get(emission, f"emission {emission!r}") if isinstance(emission, str) else f"emission {emission!r}"
+
+
+def season_words(season: Any) -> str:
+    """Describe seasons in words."""
+    found = seasons_of(season)
+    each = [f"{s.label}{'' if isinstance(s.period, str) else ' steps'}" for s in found]
+    return f"season{'s' * (len(found) > 1)} of {' and '.join(each)}" if found else "no season"
+
+
+def lag_words(ar: Any) -> str:
+    """Describe lags in words."""
+    if ar is None or ar == 0:
+        return "no lags"
+    order = ar if isinstance(ar, int) else ar.order
+    form = " (intercept form)" if isinstance(ar, Intercept) else ""
+    return f"{order} lag{'s' * (order != 1)}{form}"
+
+
+def suggest(
+    y: Any,
+    lengths: Any = None,
+    *,
+    exog: Any = None,
+    n_components: Any = AUTO,
+    emission: Any = AUTO,
+    ar: Any = AUTO,
+    season: Any = AUTO,
+    trend: Any = AUTO,
+    regular: bool | str = True,
+    threads: int | None = None,
+    on_progress: OnProgress = silent,
+) -> Suggestion:
+    """Suggest settings of ``RareHMM`` for a series: season, trend, lags, emission and number of states.
+
+    Parameters
+    ----------
+    y : array-like, path or Series
+        The observations, in any form that ``RareHMM.fit`` accepts.  Of a long series, evenly spaced pieces are used:
+        100,000 rows to find seasons, 20,000 rows for everything else.
+    lengths : sequence of int, optional
+        Lengths of the sequences that are concatenated in ``y``.
+    exog : optional
+        Input columns, which all candidates have.
+    n_components, emission, ar, season, trend
+        "auto", or a setting that is given, as for ``RareHMM``.
+    regular : bool or "fill"
+        What is done about the times of rows, as in ``Series``.
+    threads : int, optional
+        Number of threads.
+    on_progress : callable, optional
+        Called as ``on_progress(stage, done, total)``.
+
+    Returns
+    -------
+    Suggestion
+        ``settings`` are keyword arguments of ``RareHMM``; ``table`` has the gain of each term; print it for a sentence.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> y = 3 * np.sin(2 * np.pi * np.arange(3000) / 48) + rng.normal(size=3000)
+    >>> y[1000:1050] += 8
+    >>> y[2000:2050] += 8
+    >>> suggest(y).settings["season"]
+    [Season(period=48, order=1)]
+    """
+    series = as_series(y, lengths, exog=exog, regular=regular)
+    given = Specification(n_components, emission, ar, season, trend)
+    return Search(series.without_states(), given, threads, on_progress).run()
+
+
+class Search:
+    """A greedy search for the settings of a series that ``given`` leaves open."""
+
+    def __init__(self, series: Series, given: Specification, threads: int | None, on_progress: OnProgress) -> None:
+        self.series, self.given, self.threads, self.on_progress = series, given, threads, on_progress
+        observed = len(series) - series.n_missing
+        if observed < FEWEST:
+            raise ValueError(
+                f"y has {observed} observations; a choice of settings needs {FEWEST}. Pass ar, season, n_components "
+                "and emission instead of 'auto'."
+            )
+        self.gains: list[TermGain] = []
+        self.wide, self.sample = Sample(series, REGRESSION_ROWS), Sample(series, MODEL_ROWS)
+        self.kind = kind_of(series, self.wide.y)
+        self.seasons = [] if self.is_open("season") else seasons_of(given.season)
+        self.trends = [] if self.is_open("trend") else trends_of(given.trend)
+        self.ar: Any = None if self.is_open("ar") else given.ar
+        self.emission = self.kind.base if self.is_open("emission") else given.emission
+        self.n_states = STATES if self.is_open("n_states") else given.n_states
+
+    def is_open(self, name: str) -> bool:
+        """Whether a setting is to be chosen."""
+        return isinstance(value := getattr(self.given, name), str) and value == AUTO
+
+    def run(self) -> Suggestion:
+        """Choose everything that is open."""
+        self.on_progress("choosing seasons", 0, 0)
+        self.regression = self._regression()
+        if self.takes_inputs:
+            self._choose_seasons()
+        self.candidates = Candidates(self.series, self.sample, self._level(), self.threads)
+        self.on_progress("choosing lags", 0, 0)
+        best = self._choose_lags() if self.is_open("ar") and self.takes_inputs else self._evaluate(self._specification())
+        if self.is_open("emission"):
+            self.on_progress("choosing the emission", 0, 0)
+            best = self._choose_family(best)
+        if self.is_open("n_states"):
+            self.on_progress("choosing the number of states", 0, 0)
+            best = self._choose_states(best)
+        return Suggestion(self._settings(best.specification), self.gains, len(self.sample.y))
+
+    @property
+    def takes_inputs(self) -> bool:
+        """Whether the emission has parameters with a linear predictor."""
+        return len(moves(family_of(self.emission, self.series)).predicted) > 0
+
+    def _settings(self, chosen: Specification) -> dict[str, Any]:
+        return {
+            "n_components": chosen.n_states, "emission": chosen.emission, "ar": self._short(chosen),
+            "season": list(chosen.season) or None, "trend": "linear" if self.trends else None,
+        }  # fmt: skip
+
+    def _short(self, chosen: Specification) -> Any:
+        """Return lags as a number if they are of the form that a number means."""
+        if not isinstance(chosen.ar, AroundLevel | Intercept) or chosen.ar.switching or chosen.ar.conditional is True:
+            is_default = isinstance(chosen.ar, Intercept) and not self._has_level(chosen.emission)
+            return chosen.ar.order if is_default and not chosen.ar.switching else chosen.ar
+        return chosen.ar.order
+
+    def _has_level(self, emission: Any) -> bool:
+        at = moves(family_of(emission, self.series))
+        return not (at.level[at.predicted] < 0).any()
+
+    def _record(self, step: str, term: str, against: str, gain: Gain, chosen: bool) -> bool:
+        self.gains.append(TermGain(step, term, against, gain.value, gain.error, chosen))
+        return chosen
+
+    # ------------------------------------------------------------ seasons and trend
+    def _regression(self) -> Regression:
+        """Return regressions of the observations, or of their logarithms where these are clearly better."""
+        self.rows = self.wide.series.read_rows(0, len(self.wide.y))
+        y = self.wide.y
+        if not self.kind.is_real:
+            return Regression(self.wide, np.log1p(y))
+        plain = Regression(self.wide, y)
+        if self.kind.values != "positive" or not self.is_open("emission"):
+            return plain
+        logs = Regression(self.wide, np.log(y), -np.log(y[self.wide.scored]).sum(1))
+        design, lags = self._design([]), self.wide.lags
+        gain = self.wide.gain(logs.densities(design, lags), plain.densities(design, lags))
+        if self._record("scale", "logarithm", "observations as they are", gain, gain.exceeds(SEASON_ERRORS, LEAST)):
+            self.emission = "log_normal"
+            return logs
+        return plain
+
+    def _terms(self, more: list[Term]) -> list[Term]:
+        names = self.series.observation_names
+        return [*self.seasons, *more, *self.trends, *([Columns(tuple(names))] if names else [])]
+
+    def _design(self, more: list[Term]) -> Array:
+        """Return the inputs (T, q) of the rows of the wider sample."""
+        terms = self._terms(more)
+        return Inputs.of(self.series, terms).design(self.rows) if terms else np.empty((len(self.wide.y), 0))
+
+    def _score(self, more: list[Term]) -> Array:
+        """Held-out log densities (n,) of a single state with further terms."""
+        return self.regression.densities(self._design(more), self.wide.lags)
+
+    def _choose_seasons(self) -> None:
+        """Add seasons and a trend, the one with the largest gain first, for as long as gains are clear."""
+        base = self._score([])
+        if self.is_open("season"):
+            for _ in range(MOST_SEASONS):
+                found = self._best_season(base)
+                if found is None:
+                    break
+                self.seasons.append(found)
+                base = self._score([])
+        if self.is_open("trend"):
+            gain = self.wide.gain(self._score([Trend()]), base)
+            if self._record("trend", "linear trend", "none", gain, gain.exceeds(SEASON_ERRORS)):
+                self.trends.append(Trend())
+
+    def _best_season(self, base: Array) -> Season | None:
+        """Return the season with the largest clear gain over the log densities ``base``; None if there is none."""
+        tried = []
+        for period in self._periods():
+            for order in (1, ORDERS[min(len(self.seasons), 1)]):
+                season = self._season(period, order)
+                try:
+                    densities = self._score([season])
+                except ValueError:  # its harmonics are there already
+                    continue
+                tried.append((self.wide.gain(densities, base), season))
+        clear = [one for one in tried if one[0].exceeds(SEASON_ERRORS)]
+        best = max(clear or tried, key=lambda one: one[0].value, default=None)
+        if best is None:
+            return None
+        label = season_words([best[1]])
+        if not self._record("season", label, season_words(self.seasons), best[0], bool(clear)):
+            return None
+        return self._with_best_order(best[1])
+
+    def _season(self, period: Any, order: int) -> Season:
+        step, _ = steps_and_span(self.series)
+        steps = duration(period) / step if isinstance(period, str) else period
+        return Season(period, max(1, min(order, int(steps / 2))))
+
+    def _with_best_order(self, season: Season) -> Season:
+        """Return a season with the smallest number of harmonics within a standard error of the best."""
+        step, _ = steps_and_span(self.series)
+        steps = duration(season.period) / step if isinstance(season.period, str) else season.period
+        orders = orders_of(season, steps, ORDERS[min(len(self.seasons), 1)])
+        scores = [self._score([Season(season.period, order)]) for order in orders]
+        best = max(scores, key=lambda one: float(one.mean()))
+        for order, densities in zip(orders, scores, strict=True):
+            if not self.wide.gain(best, densities).exceeds(1.0):
+                return Season(season.period, order)
+        return season
+
+    def _periods(self) -> list[Any]:
+        """Candidate periods: those of the calendar, then those of the periodogram that are not parts of chosen ones."""
+        step, _ = steps_and_span(self.series)
+        chosen = [s.period for s in self.seasons]
+        have = [duration(p) / step if isinstance(p, str) else float(p) for p in chosen]
+        calendar = [p for p in calendar_periods(self.series) if p not in chosen]
+        known = [*have, *(duration(p) / step for p in calendar)]
+        peaks = [p for p in periodogram_periods(self._white()) if not known or not is_multiple(p, known)]
+        return [*calendar, *(int(p) if p == round(p) else p for p in peaks)]
+
+    def _white(self) -> Array:
+        """Return the residuals (T,) of the first column of a contiguous stretch, given what has been chosen."""
+        i = int(np.argmax(np.diff(self.series.bounds)))
+        first, last = int(self.series.bounds[i]), int(self.series.bounds[i + 1])
+        if last - first == len(self.wide.y):
+            return self.regression.residuals(self._design([]), self.wide.lags).mean(1)
+        stretch = Sample(self.series.part(first, min(last, first + LONGEST)), LONGEST)
+        values = stretch.y if self.kind.is_real and self.emission != "log_normal" else np.log1p(stretch.y)
+        rows, terms = stretch.series.read_rows(0, len(stretch.y)), self._terms([])
+        design = Inputs.of(self.series, terms).design(rows) if terms else np.empty((len(values), 0))
+        return Regression(stretch, values).residuals(design, stretch.lags).mean(1)
+
+    def _level(self) -> Array:
+        """Return the observations (T, D) of the sample without season, trend and inputs, from which states begin."""
+        y, terms = self.sample.y, self._terms([])
+        values = y if self.kind.is_real and self.emission != "log_normal" else np.log1p(y)
+        if not terms or not self.takes_inputs:
+            return values
+        design = Inputs.of(self.series, terms).design(self.sample.series.read_rows(0, len(y)))
+        return Regression(self.sample, values).without_inputs(design)
+
+    # ------------------------------------------------------------ lags, family, states
+    def _specification(self, **changes: Any) -> Specification:
+        now = Specification(self.n_states, self.emission, self.ar, list(self.seasons), list(self.trends))
+        return replace(now, **changes)
+
+    def _evaluate(self, specification: Specification, warm: Candidate | None = None) -> Candidate:
+        return self.candidates.evaluate(specification, warm)
+
+    def _gain(self, better: Candidate, worse: Candidate) -> Gain:
+        return self.sample.gain(better.densities, worse.densities)
+
+    def _choose_lags(self) -> Candidate:
+        """Choose the form and the number of lags; without lags, a further state may take their place."""
+        none = self._evaluate(self._specification())
+        order = self._largest_order()
+        if order == 0:
+            return none
+        more = self._evaluate(self._specification(n_states=self.n_states + 1))
+        rival = max(none, more, key=lambda c: float(c.densities.mean()))
+        forms = (AroundLevel, Intercept) if self._has_level(self.emission) else (Intercept,)
+        tried = [one for form in forms for one in self._chain(form, order)]
+        best = max(tried, key=lambda c: float(c.densities.mean()))
+        near = [c for c in tried if not self._gain(best, c).exceeds(1.0)]
+        chosen = min(near, key=lambda c: (c.specification.ar.order, tried.index(c)))
+        gain = self._gain(chosen, rival)
+        accepted = gain.exceeds(CLEAR, LEAST)
+        for c in tried:
+            one, states = self._gain(c, rival), rival.specification.n_states
+            self._record("lags", lag_words(c.specification.ar), f"none, {states} states", one, accepted and c is chosen)
+        if not accepted:
+            return none
+        self.ar = chosen.specification.ar
+        return chosen
+
+    def _largest_order(self) -> int:
+        """Return the smallest number of lags within a standard error of the best, in regressions of a single state."""
+        design = self._design([])
+        scores = [self.regression.densities(design, p) for p in range(self.wide.lags + 1)]
+        best = max(scores, key=lambda one: float(one.mean()))
+        return next(p for p, one in enumerate(scores) if not self.wide.gain(best, one).exceeds(1.0))
+
+    def _chain(self, form: Any, largest: int) -> list[Candidate]:
+        """Candidates with 1, 2, ... lags of a form, until a further lag has no gain."""
+        found: list[Candidate] = []
+        for p in range(1, largest + 1):
+            new = self._evaluate(self._specification(ar=form(p)), found[-1] if found else None)
+            found.append(new)
+            if len(found) > 1 and not self._gain(new, found[-2]).exceeds(1.0):
+                break
+        return found
+
+    def _choose_family(self, best: Candidate) -> Candidate:
+        """Choose the family, the first one unless another is clearly better."""
+        every = {str(self.emission): best}
+        for emission in self.kind.families:
+            if str(emission) not in every:
+                every[str(emission)] = self._evaluate(self._specification(emission=emission, ar=self._lags_for(emission)))
+        chosen = every[str(self.kind.families[0])]
+        first = chosen
+        for emission in self.kind.families[1:]:
+            gain = self._gain(every[str(emission)], chosen)
+            if gain.exceeds(CLEAR, LEAST):
+                chosen = every[str(emission)]
+        for name, one in every.items():
+            if one is not first:
+                self._record("family", name, str(first.specification.emission), self._gain(one, first), one is chosen)
+        self.emission, self.ar = chosen.specification.emission, chosen.specification.ar
+        return chosen
+
+    def _lags_for(self, emission: Any) -> Any:
+        """Return the chosen lags in a form that a family can have."""
+        if isinstance(self.ar, AroundLevel) and not self._has_level(emission):
+            return Intercept(self.ar.order)
+        if isinstance(self.ar, Intercept) and self.is_open("ar") and self._has_level(emission):
+            return self.ar if self._has_level(self.emission) else AroundLevel(self.ar.order)
+        return self.ar
+
+    def _choose_states(self, best: Candidate) -> Candidate:
+        """Choose the number of states: more for as long as BIC favours them and the held-out gain does not object."""
+        chosen = self._evaluate(self._specification(n_states=1))
+        for K in range(2, MOST_STATES + 1):
+            try:
+                new = best if best.specification.n_states == K else self._evaluate(self._specification(n_states=K))
+            except ValueError:  # too few distinct values
+                break
+            gain, previous = self._gain(new, chosen), chosen.specification.n_states
+            supported = new.bic < chosen.bic and (gain.exceeds(CLEAR) or self._from_few_blocks(new, chosen))
+            self._record("states", f"{K} states", f"{previous} state{'s' * (previous > 1)}", gain, supported)
+            if supported:
+                chosen = new
+            elif K >= STATES:
+                break
+        return chosen
+
+    def _from_few_blocks(self, new: Candidate, old: Candidate) -> bool:
+        """Whether what a fit to all rows gains comes from one or two blocks, as where events are few."""
+        rise = np.bincount(self.sample.block[self.sample.scored], new.own - old.own, BLOCKS)
+        rise = np.sort(np.maximum(rise, 0.0))
+        return bool(rise[-2:].sum() > FEW_BLOCKS * rise.sum())
