@@ -1,5 +1,6 @@
 """Hidden Markov models as candidates: fitted to a sample from a few starting values, and scored on held-out blocks."""
 
+import contextlib
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -54,6 +55,8 @@ class Candidates:
         fit = self.fit(model, warm)
         own = predictive_log_density(model, fit, self.sample.series, threads=self.threads)[self.sample.scored]
         densities = self.held_out(model, fit)
+        if not (np.isfinite(own).all() and np.isfinite(densities).all()):
+            raise ValueError(f"{model.name} has no finite density in some rows.")
         bic = -2 * float(own.sum()) + model.size * np.log(max(len(own), 1))
         return Candidate(specification, model, fit, densities, own, bic)
 
@@ -62,11 +65,15 @@ class Candidates:
         starts = [] if warm is None else [extended(model, warm)]
         starts = starts or [self.from_labels(model, labels) for labels in self.starting_labels(model.n_states)]
         climbs = [self.climb(model, self.sample.series, start, BRIEF) for start in starts]
+        climbs = [c for c in climbs if np.isfinite(c.log_posterior)]
+        if not climbs:
+            raise ValueError("no start of the search has a finite posterior density.")
         best = max(climbs, key=lambda c: c.log_posterior)
         return self.climb(model, self.sample.series, best.parameters, LONG).parameters
 
     def climb(self, model: Model, series: Series, start: Parameters, steps: int) -> Climb:
-        return climb_briefly(model, series, start, steps, self.threads)
+        with np.errstate(all="ignore"):  # a poor start is given up
+            return climb_briefly(model, series, start, steps, self.threads)
 
     def held_out(self, model: Model, fit: Parameters) -> Array:
         """Log density (n,) of each scored row under the fit to the other half of the blocks."""
@@ -100,7 +107,8 @@ class Candidates:
         found = [by_share(smooth, K, high=True), by_share(level, K, high=True), by_share(level, K, high=False)]
         if K > 2:
             found.append(by_share(level, K, high=None))
-        found.append(clusters(self.level[seen], K)[np.cumsum(seen) - 1])
+        with contextlib.suppress(ValueError):  # too few distinct values
+            found.append(clusters(self.level[seen], K)[np.cumsum(seen) - 1])
         found = [fill_forward(labels, seen) for labels in found]
         return [labels for labels in found if np.bincount(labels[seen], minlength=K).min() >= 3]
 

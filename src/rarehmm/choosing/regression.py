@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from rarehmm.choosing.held_out import Sample
+from rarehmm.choosing.held_out import Gain, Sample
 from rarehmm.common.arrays import Array
 
 FREEDOMS = (2.5, 5.0, 30.0)  # degrees of freedom that are compared
@@ -89,6 +89,13 @@ class Regression:
             limit = 4 * 1.4826 * max(float(np.median(np.abs(e))), 1e-12)
             out[self.rows, d] = np.clip(e, -limit, limit)
         return out
+
+    def gain(self, better: Array, worse: Array) -> Gain:
+        """Return the median gain over blocks, from the log densities of the scored rows (n,) of two regressions.
+
+        A mean would depend on a few blocks with long events, which a single state explains by its lags.
+        """
+        return self.sample.typical_gain(better, worse)
 
     def _best_freedom(self, d: int) -> float:
         x, y = self.columns(d, np.empty((len(self.values), 0)), self.sample.lags), self.values[self.rows, d]

@@ -6,6 +6,7 @@ families and numbers of states are compared with several states, since what look
 state may be the persistence of regimes.  A term is chosen only if its gain is clear.
 """
 
+import logging
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -33,6 +34,8 @@ from rarehmm.specification.families import family_of
 from rarehmm.specification.given import as_series
 from rarehmm.specification.models import Specification
 from rarehmm.specification.terms import seasons_of, trends_of
+
+logger = logging.getLogger(__name__)
 
 AUTO = "auto"
 REGRESSION_ROWS, MODEL_ROWS = 100_000, 20_000  # rows of the samples for regressions and for models with states
@@ -298,7 +301,7 @@ class Search:
                 self.seasons.append(found)
                 base = self._score([])
         if self.is_open("trend"):
-            gain = self.wide.gain(self._score([Trend()]), base)
+            gain = self.regression.gain(self._score([Trend()]), base)
             if self._record("trend", "linear trend", "none", gain, gain.exceeds(SEASON_ERRORS)):
                 self.trends.append(Trend())
 
@@ -312,7 +315,7 @@ class Search:
                     densities = self._score([season])
                 except ValueError:  # its harmonics are there already
                     continue
-                tried.append((self.wide.gain(densities, base), season))
+                tried.append((self.regression.gain(densities, base), season))
         clear = [one for one in tried if one[0].exceeds(SEASON_ERRORS)]
         best = max(clear or tried, key=lambda one: one[0].value, default=None)
         if best is None:
@@ -335,7 +338,7 @@ class Search:
         scores = [self._score([Season(season.period, order)]) for order in orders]
         best = max(scores, key=lambda one: float(one.mean()))
         for order, densities in zip(orders, scores, strict=True):
-            if not self.wide.gain(best, densities).exceeds(1.0):
+            if not self.regression.gain(best, densities).exceeds(CLEAR):
                 return Season(season.period, order)
         return season
 
@@ -375,8 +378,20 @@ class Search:
         now = Specification(self.n_states, self.emission, self.ar, list(self.seasons), list(self.trends))
         return replace(now, **changes)
 
-    def _evaluate(self, specification: Specification, warm: Candidate | None = None) -> Candidate:
+    def _evaluate(self, specification: Specification) -> Candidate:
+        """Fit and score a specification; more than one lag around a level is reached from one lag."""
+        order, warm = getattr(specification.ar, "order", 0), None
+        if isinstance(specification.ar, AroundLevel) and order > 1:
+            warm = self._try(replace(specification, ar=specification.ar._replace(order=1)))
         return self.candidates.evaluate(specification, warm)
+
+    def _try(self, specification: Specification, warm: Candidate | None = None) -> Candidate | None:
+        """Fit and score a specification; None if it cannot be fitted."""
+        try:
+            return self.candidates.evaluate(specification, warm) if warm else self._evaluate(specification)
+        except (ValueError, np.linalg.LinAlgError):
+            logger.info("no fit of %s", specification, exc_info=True)
+            return None
 
     def _gain(self, better: Candidate, worse: Candidate) -> Gain:
         return self.sample.gain(better.densities, worse.densities)
@@ -387,12 +402,14 @@ class Search:
         order = self._largest_order()
         if order == 0:
             return none
-        more = self._evaluate(self._specification(n_states=self.n_states + 1))
+        more = self._try(self._specification(n_states=self.n_states + 1)) or none
         rival = max(none, more, key=lambda c: float(c.densities.mean()))
         forms = (AroundLevel, Intercept) if self._has_level(self.emission) else (Intercept,)
         tried = [one for form in forms for one in self._chain(form, order)]
+        if not tried:
+            return none
         best = max(tried, key=lambda c: float(c.densities.mean()))
-        near = [c for c in tried if not self._gain(best, c).exceeds(1.0)]
+        near = [c for c in tried if not self._gain(best, c).exceeds(CLEAR, LEAST / 2)]
         chosen = min(near, key=lambda c: (c.specification.ar.order, tried.index(c)))
         gain = self._gain(chosen, rival)
         accepted = gain.exceeds(CLEAR, LEAST)
@@ -409,13 +426,15 @@ class Search:
         design = self._design([])
         scores = [self.regression.densities(design, p) for p in range(self.wide.lags + 1)]
         best = max(scores, key=lambda one: float(one.mean()))
-        return next(p for p, one in enumerate(scores) if not self.wide.gain(best, one).exceeds(1.0))
+        return next(p for p, one in enumerate(scores) if not self.regression.gain(best, one).exceeds(1.0))
 
     def _chain(self, form: Any, largest: int) -> list[Candidate]:
         """Candidates with 1, 2, ... lags of a form, until a further lag has no gain."""
         found: list[Candidate] = []
         for p in range(1, largest + 1):
-            new = self._evaluate(self._specification(ar=form(p)), found[-1] if found else None)
+            new = self._try(self._specification(ar=form(p)), found[-1] if found else None)
+            if new is None:
+                break
             found.append(new)
             if len(found) > 1 and not self._gain(new, found[-2]).exceeds(1.0):
                 break
@@ -426,13 +445,13 @@ class Search:
         every = {str(self.emission): best}
         for emission in self.kind.families:
             if str(emission) not in every:
-                every[str(emission)] = self._evaluate(self._specification(emission=emission, ar=self._lags_for(emission)))
-        chosen = every[str(self.kind.families[0])]
-        first = chosen
-        for emission in self.kind.families[1:]:
-            gain = self._gain(every[str(emission)], chosen)
-            if gain.exceeds(CLEAR, LEAST):
-                chosen = every[str(emission)]
+                new = self._try(self._specification(emission=emission, ar=self._lags_for(emission)))
+                every |= {} if new is None else {str(emission): new}
+        ordered = [every[str(emission)] for emission in self.kind.families if str(emission) in every]
+        chosen = first = ordered[0]
+        for one in ordered[1:]:
+            if self._gain(one, chosen).exceeds(CLEAR, LEAST):
+                chosen = one
         for name, one in every.items():
             if one is not first:
                 self._record("family", name, str(first.specification.emission), self._gain(one, first), one is chosen)
@@ -451,12 +470,11 @@ class Search:
         """Choose the number of states: more for as long as BIC favours them and the held-out gain does not object."""
         chosen = self._evaluate(self._specification(n_states=1))
         for K in range(2, MOST_STATES + 1):
-            try:
-                new = best if best.specification.n_states == K else self._evaluate(self._specification(n_states=K))
-            except ValueError:  # too few distinct values
+            new = best if best.specification.n_states == K else self._try(self._specification(n_states=K))
+            if new is None:  # too few distinct values
                 break
             gain, previous = self._gain(new, chosen), chosen.specification.n_states
-            supported = new.bic < chosen.bic and (gain.exceeds(CLEAR) or self._from_few_blocks(new, chosen))
+            supported = new.bic < chosen.bic and (gain.exceeds(1.0) or self._from_few_blocks(new, chosen))
             self._record("states", f"{K} states", f"{previous} state{'s' * (previous > 1)}", gain, supported)
             if supported:
                 chosen = new
