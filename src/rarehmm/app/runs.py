@@ -1,7 +1,7 @@
 """Runs: from a data file and settings to a folder with all results and everything needed to reproduce them.
 
-The folder holds settings.yaml, posterior.nc, regimes.json, events.csv, forecast.csv, diagnosis.json, report.html and
-log.txt.  Each file appears only once it is complete.  An interrupted run has its settings, so that it can be resumed
+The folder holds settings.yaml, posterior.nc, regimes.json, events.csv, forecast.csv, diagnosis.json, report.html,
+log.txt and, if settings were chosen automatically, suggestion.txt.  Each file appears only once it is complete.  An interrupted run has its settings, so that it can be resumed
 with the same results.
 """
 
@@ -9,6 +9,8 @@ import json
 import logging
 import platform
 import warnings
+from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -20,7 +22,8 @@ import pandas as pd
 from rarehmm.app.input_files import FileColumns, in_roles
 from rarehmm.app.report.report import Content, Overview, report
 from rarehmm.app.settings import Settings, from_mapping, read_settings
-from rarehmm.app.term_texts import durations_of, lags_of, switching_of, trend_of
+from rarehmm.app.term_texts import chosen_texts, durations_of, lags_of, switching_of, trend_of
+from rarehmm.choosing.suggest import Suggestion, suggest
 from rarehmm.common.checks import InterruptedWarning
 from rarehmm.common.progress import OnProgress, progress_line, silent
 from rarehmm.common.writing import atomic_file
@@ -39,7 +42,7 @@ from rarehmm.specification.restored import inputs_of
 
 logger = logging.getLogger(__name__)
 FILES = ("settings.yaml", "posterior.nc", "regimes.json", "events.csv", "forecast.csv", "diagnosis.json", "report.html",
-       "log.txt")  # fmt: skip
+       "log.txt", "suggestion.txt")  # fmt: skip
 
 
 class RunResult(NamedTuple):
@@ -67,6 +70,18 @@ def create(folder: Path, settings: Settings, force: bool = False) -> None:
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
     write(folder / "settings.yaml", settings.to_yaml())
+
+
+def with_suggestion(settings: Settings, given: Collection[str], series: Series) -> tuple[Settings, Suggestion]:
+    """Return settings in which everything that can be chosen, and is not among the names given, suits the series."""
+    hmm = estimator_of(settings)
+    mine = {"states": "n_components", **{name: name for name in ("emission", "ar", "season", "trend")}}
+    found = suggest(
+        series, threads=settings.threads,
+        **{name: getattr(hmm, name) for text, name in mine.items() if text in given},
+    )  # fmt: skip
+    chosen = {text: value for text, value in chosen_texts(found.settings).items() if text not in given}
+    return replace(settings, **chosen), found
 
 
 def settings_of(folder: Path) -> Settings:
@@ -173,7 +188,9 @@ def write_results(
     write(folder / "diagnosis.json", json.dumps(diagnosis(result), indent=1))
     on_progress("report", 0, 0)
     title = f"{', '.join(settings.column) or 'series'} in {', '.join(Path(f).name for f in settings.files)}"
-    details = {**setting_texts(settings), **versions()}
+    reasons = folder / "suggestion.txt"
+    chosen = {"chosen": reasons.read_text(encoding="utf-8").splitlines()[-1]} if reasons.is_file() else {}
+    details = {**chosen, **setting_texts(settings), **versions()}
     content = Content(title, hmm, series, overview, table, events.rows, forecast, details)
     write(folder / "report.html", report(content))
     return result
