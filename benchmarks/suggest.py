@@ -125,7 +125,9 @@ def judged(settings, truth):
     }  # fmt: skip
     missed = [name for name in truth if not there[name]]
     extra = [name for name in ("lags", "trend", "log", "tails") if there[name] and name not in truth]
-    extra += ["season"] * (len(periods) - len(right)) + ["dispersion"] * (settings["emission"] == "free_negative_binomial")
+    extra += ["season"] * (len(periods) - len(right)) + ["dispersion"] * (
+        settings["emission"] == "free_negative_binomial"
+    )
     extra += ["one state"] if there["one state"] and "one state" not in truth else []
     return missed, extra
 

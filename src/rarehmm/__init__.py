@@ -3,7 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from rarehmm.choosing.suggest import Suggestion, suggest
+from rarehmm.choosing.suggest import suggest
+from rarehmm.choosing.suggestion import Suggestion
 from rarehmm.data.inputs import Columns, Inputs, Season, Trend
 from rarehmm.data.series import Series
 from rarehmm.data.sources import open_source

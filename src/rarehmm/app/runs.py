@@ -1,8 +1,8 @@
 """Runs: from a data file and settings to a folder with all results and everything needed to reproduce them.
 
 The folder holds settings.yaml, posterior.nc, regimes.json, events.csv, forecast.csv, diagnosis.json, report.html,
-log.txt and, if settings were chosen automatically, suggestion.txt.  Each file appears only once it is complete.  An interrupted run has its settings, so that it can be resumed
-with the same results.
+log.txt and, if settings were chosen automatically, suggestion.txt.  Each file appears only once it is complete.  An
+interrupted run has its settings, so that it can be resumed with the same results.
 """
 
 import json
@@ -23,7 +23,8 @@ from rarehmm.app.input_files import FileColumns, in_roles
 from rarehmm.app.report.report import Content, Overview, report
 from rarehmm.app.settings import Settings, from_mapping, read_settings
 from rarehmm.app.term_texts import chosen_texts, durations_of, lags_of, switching_of, trend_of
-from rarehmm.choosing.suggest import Suggestion, suggest
+from rarehmm.choosing.suggest import suggest
+from rarehmm.choosing.suggestion import Suggestion
 from rarehmm.common.checks import InterruptedWarning
 from rarehmm.common.progress import OnProgress, progress_line, silent
 from rarehmm.common.writing import atomic_file
@@ -188,9 +189,7 @@ def write_results(
     write(folder / "diagnosis.json", json.dumps(diagnosis(result), indent=1))
     on_progress("report", 0, 0)
     title = f"{', '.join(settings.column) or 'series'} in {', '.join(Path(f).name for f in settings.files)}"
-    reasons = folder / "suggestion.txt"
-    chosen = {"chosen": reasons.read_text(encoding="utf-8").splitlines()[-1]} if reasons.is_file() else {}
-    details = {**chosen, **setting_texts(settings), **versions()}
+    details = {**chosen_terms(folder), **setting_texts(settings), **versions()}
     content = Content(title, hmm, series, overview, table, events.rows, forecast, details)
     write(folder / "report.html", report(content))
     return result
@@ -284,6 +283,14 @@ def forecast_table(forecast: Forecast) -> pd.DataFrame:
         found = forecast.to_frame().filter(regex="^(?!event|state_).*(mean|low|high)$").add_prefix("y_")
         table = table.join(found.reset_index(drop=True))
     return table if forecast.index is None else table.assign(time=forecast.index)
+
+
+def chosen_terms(folder: Path) -> dict[str, str]:
+    """Return what was chosen automatically and why, as a sentence for the report, if anything was."""
+    if not (folder / "suggestion.txt").is_file():
+        return {}
+    text = (folder / "suggestion.txt").read_text(encoding="utf-8")
+    return {"chosen": text.splitlines()[-1]}
 
 
 def setting_texts(settings: Settings) -> dict[str, str]:

@@ -92,8 +92,18 @@ class Candidates:
         else:
             rows = self.sample.series
         plain = replace(model, inputs=None, switching=None, scale=None, autoregression=None)
-        found = from_labels(plain, rows, labels)
-        return model.natural(found.phi, found.transition)
+        found, lags = from_labels(plain, rows, labels), model.every_effect.slices["lags"]
+        coefficients = np.zeros(model.every_effect.size)
+        if model.n_lags == 1:
+            coefficients[lags] = self.correlation_within(labels)
+        return model.natural(found.phi, found.transition, coefficients)
+
+    def correlation_within(self, labels: IntArray) -> float:
+        """Correlation of neighbouring rows of the level around the mean of their label, up to 0.95."""
+        means = [np.nanmean(self.level[labels == k, 0]) for k in range(labels.max() + 1)]
+        e = self.level[:, 0] - np.array(means)[labels]
+        pairs = np.isfinite(e[1:]) & np.isfinite(e[:-1])
+        return float(np.clip(np.corrcoef(e[1:][pairs], e[:-1][pairs])[0, 1], 0.0, 0.95)) if pairs.sum() > 2 else 0.0
 
     def starting_labels(self, K: int) -> list[IntArray]:
         """Labels (T,) of the rows of the sample: by extremes of the level, by size, and by clusters."""

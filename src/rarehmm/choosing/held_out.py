@@ -50,7 +50,7 @@ class Sample:
         self.y = self.series.read(0, len(self.series))  # (T, D)
         self.edges = uneven_edges(len(self.y))
         self.block = np.searchsorted(self.edges[1:-1], np.arange(len(self.y)), side="right")
-        seen = ~np.isnan(self.y).any(1)
+        seen = np.asarray(~np.isnan(self.y).any(1))
         masks = {p: with_lags(seen, self.series.bounds, p) for p in range(MOST_LAGS + 1)}
         enough = [p for p, mask in masks.items() if mask.sum() >= WHOLE * seen.sum()]
         self.lags = max(enough, default=0)
@@ -69,13 +69,17 @@ class Sample:
         return Gain(float(change.sum()), float(change.std(ddof=1) * np.sqrt(BLOCKS)))
 
     def typical_gain(self, better: Array, worse: Array) -> Gain:
-        """Return the median over blocks of the gain in mean log density, and its standard error."""
+        """Return the median over blocks of the gain in mean log density, and its standard error.
+
+        Gains of blocks that one fit scores have a median of their own: where events are few, the fits may differ.
+        """
         block = self.block[self.scored]
         count = np.bincount(block, minlength=BLOCKS)
-        each = (np.bincount(block, better - worse, BLOCKS) / np.maximum(count, 1))[count > 0]
-        middle = float(np.median(each))
-        spread = 1.4826 * float(np.median(np.abs(each - middle)))
-        return Gain(middle, float(np.sqrt(np.pi / 2 / len(each))) * spread)
+        each = np.where(count > 0, np.bincount(block, better - worse, BLOCKS) / np.maximum(count, 1), np.nan)
+        middles = [float(np.nanmedian(each[parity::2])) for parity in (0, 1)]
+        away = np.abs(each - np.tile(middles, BLOCKS // 2))
+        spread = 1.4826 * float(np.nanmedian(away))
+        return Gain(float(np.mean(middles)), float(np.sqrt(np.pi / 2 / (count > 0).sum())) * spread)
 
 
 def uneven_edges(T: int) -> IntArray:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rarehmm.common.arrays import Array
-from rarehmm.data.domains import COUNTS, POSITIVE
+from rarehmm.data.domains import COUNTS
 from rarehmm.data.series import Series
 
 LARGE = 30.0  # standard deviation above which counts may be modelled as real numbers

@@ -3,7 +3,7 @@
 import numpy as np
 
 from rarehmm.common.arrays import Array
-from rarehmm.data.inputs import Season, duration
+from rarehmm.data.inputs import duration
 from rarehmm.data.series import Series
 
 CALENDAR = ("1h", "1D", "7D", "365.25D")
@@ -80,7 +80,7 @@ def is_multiple(period: float, others: list[float]) -> bool:
     return bool((np.abs(ratios - np.rint(ratios)) < 0.02 * np.maximum(ratios, 1)).any() and (ratios > 0.5).any())
 
 
-def orders_of(season: Season, steps: float, usual: int) -> list[int]:
+def orders_of(steps: float, usual: int) -> list[int]:
     """Return the numbers of harmonics that are compared for a season of so many steps."""
     most = min(usual, int(steps / 2))
     return [h for h in (1, 2, 4, 8) if h <= most] or [most]

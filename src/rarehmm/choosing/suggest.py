@@ -7,14 +7,14 @@ state may be the persistence of regimes.  A term is chosen only if its gain is c
 """
 
 import logging
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from rarehmm.choosing.candidates import Candidate, Candidates
 from rarehmm.choosing.held_out import BLOCKS, Gain, Sample
-from rarehmm.choosing.kinds import Kind, kind_of
+from rarehmm.choosing.kinds import kind_of
 from rarehmm.choosing.periods import (
     LONGEST,
     calendar_periods,
@@ -24,11 +24,12 @@ from rarehmm.choosing.periods import (
     steps_and_span,
 )
 from rarehmm.choosing.regression import Regression
+from rarehmm.choosing.suggestion import Suggestion, TermGain, lag_words, season_words
 from rarehmm.common.arrays import Array
 from rarehmm.common.progress import OnProgress, silent
 from rarehmm.data.inputs import ORDERS, Columns, Inputs, Season, Term, Trend, duration
 from rarehmm.data.series import Series
-from rarehmm.model.autoregression import AroundLevel, Autoregression, Intercept
+from rarehmm.model.autoregression import AroundLevel, Intercept
 from rarehmm.model.moves import moves
 from rarehmm.specification.families import family_of
 from rarehmm.specification.given import as_series
@@ -41,101 +42,12 @@ AUTO = "auto"
 REGRESSION_ROWS, MODEL_ROWS = 100_000, 20_000  # rows of the samples for regressions and for models with states
 SEASON_ERRORS, CLEAR = 4.0, 2.0  # standard errors that the gain of a season or trend, and of anything else, must exceed
 LEAST = 0.002  # gain of lags and families, in nats per observation, below which they are not worth a term
+DECISIVE = 10.0  # difference in BIC
 STATES = 3  # with which lags and families are compared
 MOST_STATES = 5
 MOST_SEASONS = 3
 FEWEST = 200  # observations, below which nothing can be chosen
 FEW_BLOCKS = 0.8  # of a gain that comes from two blocks, which says that it comes from a few events
-
-
-class TermGain(NamedTuple):
-    """One comparison: what was tried, its gain in held-out log density per observation, and whether it was chosen."""
-
-    step: str
-    term: str
-    against: str
-    gain: float
-    error: float
-    chosen: bool
-
-
-@dataclass(frozen=True)
-class Suggestion:
-    """Settings that suit a series, and why.
-
-    Attributes
-    ----------
-    settings : dict
-        Keyword arguments of ``RareHMM``: ``n_components``, ``emission``, ``ar``, ``season`` and ``trend``.
-    gains : list of TermGain
-        What was compared, in order.
-    n_rows : int
-        Number of rows on which models were compared.
-    """
-
-    settings: dict[str, Any]
-    gains: list[TermGain] = field(default_factory=list)
-    n_rows: int = 0
-
-    @property
-    def table(self) -> Any:
-        """What was compared, as a pandas.DataFrame: the gain of each term per observation, and its standard error."""
-        import pandas as pd
-
-        return pd.DataFrame(self.gains, columns=list(TermGain._fields))
-
-    @property
-    def sentence(self) -> str:
-        """The settings and the gains of the terms among them, in one sentence."""
-        chosen = [g for g in self.gains if g.chosen]
-        why = [f"{g.term} by {g.gain:.3g}" for g in chosen if g.step in ("season", "trend", "lags", "family")]
-        states = self.settings["n_components"]
-        words = [f"{states} state{'s' * (states != 1)}", family_words(self.settings["emission"])]
-        words += [season_words(self.settings["season"]), lag_words(self.settings["ar"])]
-        words += ["a linear trend"] if self.settings["trend"] is not None else []
-        reason = f"; per observation, the held-out log density rises with {', with '.join(why)}" if why else ""
-        return f"The series suits a model with {', '.join(words[:-1])} and {words[-1]}{reason}."
-
-    def __str__(self) -> str:
-        return self.sentence
-
-    def describe(self) -> str:
-        """Return the comparisons as a text table, followed by the sentence.
-
-        Returns
-        -------
-        str
-        """
-        lines = [f"{'step':8}{'term':30}{'against':30}{'gain (standard error)':28}"]
-        for g in self.gains:
-            mark = "<- chosen" if g.chosen else ""
-            lines.append(f"{g.step:8}{g.term:30}{g.against:30}{f'{g.gain:+.5f} ({g.error:.5f})':28}{mark}".rstrip())
-        return "\n".join([*lines, self.sentence])
-
-
-def family_words(emission: Any) -> str:
-    """Describe an emission in words."""
-    names = {
-        "gaussian": "Gaussian noise", "free_student_t": "Student-t noise", "log_normal": "log-normal observations",
-        "poisson": "Poisson counts", "free_negative_binomial": "negative binomial counts",
-    }  # fmt: skip
-    return names.get(emission, f"emission {emission!r}") if isinstance(emission, str) else f"emission {emission!r}"
-
-
-def season_words(season: Any) -> str:
-    """Describe seasons in words."""
-    found = seasons_of(season)
-    each = [f"{s.label}{'' if isinstance(s.period, str) else ' steps'}" for s in found]
-    return f"season{'s' * (len(found) > 1)} of {' and '.join(each)}" if found else "no season"
-
-
-def lag_words(ar: Any) -> str:
-    """Describe lags in words."""
-    if ar is None or ar == 0:
-        return "no lags"
-    order = ar if isinstance(ar, int) else ar.order
-    form = " (intercept form)" if isinstance(ar, Intercept) else ""
-    return f"{order} lag{'s' * (order != 1)}{form}"
 
 
 def suggest(
@@ -204,6 +116,8 @@ class Search:
                 "and emission instead of 'auto'."
             )
         self.gains: list[TermGain] = []
+        self.regression: Regression
+        self.candidates: Candidates
         self.wide, self.sample = Sample(series, REGRESSION_ROWS), Sample(series, MODEL_ROWS)
         self.kind = kind_of(series, self.wide.y)
         self.seasons = [] if self.is_open("season") else seasons_of(given.season)
@@ -224,7 +138,9 @@ class Search:
             self._choose_seasons()
         self.candidates = Candidates(self.series, self.sample, self._level(), self.threads)
         self.on_progress("choosing lags", 0, 0)
-        best = self._choose_lags() if self.is_open("ar") and self.takes_inputs else self._evaluate(self._specification())
+        best = (
+            self._choose_lags() if self.is_open("ar") and self.takes_inputs else self._evaluate(self._specification())
+        )
         if self.is_open("emission"):
             self.on_progress("choosing the emission", 0, 0)
             best = self._choose_family(best)
@@ -246,14 +162,12 @@ class Search:
 
     def _short(self, chosen: Specification) -> Any:
         """Return lags as a number if they are of the form that a number means."""
-        if not isinstance(chosen.ar, AroundLevel | Intercept) or chosen.ar.switching or chosen.ar.conditional is True:
-            is_default = isinstance(chosen.ar, Intercept) and not self._has_level(chosen.emission)
-            return chosen.ar.order if is_default and not chosen.ar.switching else chosen.ar
-        return chosen.ar.order
+        usual = AroundLevel if self._has_level(chosen.emission) else Intercept
+        return chosen.ar.order if isinstance(chosen.ar, usual) and chosen.ar == usual(chosen.ar.order) else chosen.ar
 
     def _has_level(self, emission: Any) -> bool:
         at = moves(family_of(emission, self.series))
-        return not (at.level[at.predicted] < 0).any()
+        return not bool((at.level[at.predicted] < 0).any())
 
     def _record(self, step: str, term: str, against: str, gain: Gain, chosen: bool) -> bool:
         self.gains.append(TermGain(step, term, against, gain.value, gain.error, chosen))
@@ -284,11 +198,12 @@ class Search:
     def _design(self, more: list[Term]) -> Array:
         """Return the inputs (T, q) of the rows of the wider sample."""
         terms = self._terms(more)
-        return Inputs.of(self.series, terms).design(self.rows) if terms else np.empty((len(self.wide.y), 0))
+        out: Array = Inputs.of(self.series, terms).design(self.rows) if terms else np.empty((len(self.wide.y), 0))
+        return out
 
     def _score(self, more: list[Term]) -> Array:
         """Held-out log densities (n,) of a single state with further terms."""
-        return self.regression.densities(self._design(more), self.wide.lags)
+        return np.asarray(self.regression.densities(self._design(more), self.wide.lags))
 
     def _choose_seasons(self) -> None:
         """Add seasons and a trend, the one with the largest gain first, for as long as gains are clear."""
@@ -301,7 +216,8 @@ class Search:
                 self.seasons.append(found)
                 base = self._score([])
         if self.is_open("trend"):
-            gain = self.regression.gain(self._score([Trend()]), base)
+            densities = self._score([Trend()])
+            gain = self.regression.gain(densities, base)
             if self._record("trend", "linear trend", "none", gain, gain.exceeds(SEASON_ERRORS)):
                 self.trends.append(Trend())
 
@@ -316,14 +232,14 @@ class Search:
                 except ValueError:  # its harmonics are there already
                     continue
                 tried.append((self.regression.gain(densities, base), season))
-        clear = [one for one in tried if one[0].exceeds(SEASON_ERRORS)]
-        best = max(clear or tried, key=lambda one: one[0].value, default=None)
+        best = max(tried, key=lambda one: (one[0].exceeds(SEASON_ERRORS), one[0].value), default=None)
         if best is None:
             return None
-        label = season_words([best[1]])
-        if not self._record("season", label, season_words(self.seasons), best[0], bool(clear)):
+        gain, season = best
+        clear = gain.exceeds(SEASON_ERRORS)
+        if not self._record("season", season_words([season]), season_words(self.seasons), gain, clear):
             return None
-        return self._with_best_order(best[1])
+        return self._with_best_order(season)
 
     def _season(self, period: Any, order: int) -> Season:
         step, _ = steps_and_span(self.series)
@@ -334,7 +250,7 @@ class Search:
         """Return a season with the smallest number of harmonics within a standard error of the best."""
         step, _ = steps_and_span(self.series)
         steps = duration(season.period) / step if isinstance(season.period, str) else season.period
-        orders = orders_of(season, steps, ORDERS[min(len(self.seasons), 1)])
+        orders = orders_of(steps, ORDERS[min(len(self.seasons), 1)])
         scores = [self._score([Season(season.period, order)]) for order in orders]
         best = max(scores, key=lambda one: float(one.mean()))
         for order, densities in zip(orders, scores, strict=True):
@@ -357,17 +273,17 @@ class Search:
         i = int(np.argmax(np.diff(self.series.bounds)))
         first, last = int(self.series.bounds[i]), int(self.series.bounds[i + 1])
         if last - first == len(self.wide.y):
-            return self.regression.residuals(self._design([]), self.wide.lags).mean(1)
+            return np.asarray(self.regression.residuals(self._design([]), self.wide.lags).mean(1))
         stretch = Sample(self.series.part(first, min(last, first + LONGEST)), LONGEST)
         values = stretch.y if self.kind.is_real and self.emission != "log_normal" else np.log1p(stretch.y)
         rows, terms = stretch.series.read_rows(0, len(stretch.y)), self._terms([])
         design = Inputs.of(self.series, terms).design(rows) if terms else np.empty((len(values), 0))
-        return Regression(stretch, values).residuals(design, stretch.lags).mean(1)
+        return np.asarray(Regression(stretch, values).residuals(design, stretch.lags).mean(1))
 
     def _level(self) -> Array:
         """Return the observations (T, D) of the sample without season, trend and inputs, from which states begin."""
         y, terms = self.sample.y, self._terms([])
-        values = y if self.kind.is_real and self.emission != "log_normal" else np.log1p(y)
+        values = y if self.kind.is_real else np.log1p(y)
         if not terms or not self.takes_inputs:
             return values
         design = Inputs.of(self.series, terms).design(self.sample.series.read_rows(0, len(y)))
@@ -395,6 +311,11 @@ class Search:
 
     def _gain(self, better: Candidate, worse: Candidate) -> Gain:
         return self.sample.gain(better.densities, worse.densities)
+
+    def _is_better(self, new: Candidate, old: Candidate) -> bool:
+        """Whether a gain is clear by itself, or is there and BIC agrees: rare events are in few of the blocks."""
+        gain = self._gain(new, old)
+        return gain.exceeds(CLEAR, LEAST) or (gain.exceeds(1.0, LEAST) and new.bic < old.bic - DECISIVE)
 
     def _choose_lags(self) -> Candidate:
         """Choose the form and the number of lags; without lags, a further state may take their place."""
@@ -450,7 +371,7 @@ class Search:
         ordered = [every[str(emission)] for emission in self.kind.families if str(emission) in every]
         chosen = first = ordered[0]
         for one in ordered[1:]:
-            if self._gain(one, chosen).exceeds(CLEAR, LEAST):
+            if self._is_better(one, chosen):
                 chosen = one
         for name, one in every.items():
             if one is not first:
