@@ -332,8 +332,7 @@ class Search:
         best = max(tried, key=lambda c: float(c.densities.mean()))
         near = [c for c in tried if not self._gain(best, c).exceeds(CLEAR, LEAST / 2)]
         chosen = min(near, key=lambda c: (c.specification.ar.order, tried.index(c)))
-        gain = self._gain(chosen, rival)
-        accepted = gain.exceeds(CLEAR, LEAST)
+        accepted = self._is_better(chosen, rival)
         for c in tried:
             one, states = self._gain(c, rival), rival.specification.n_states
             self._record("lags", lag_words(c.specification.ar), f"none, {states} states", one, accepted and c is chosen)
