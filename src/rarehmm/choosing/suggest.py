@@ -47,7 +47,7 @@ STATES = 3  # with which lags and families are compared
 MOST_STATES = 5
 MOST_SEASONS = 3
 FEWEST = 200  # observations, below which nothing can be chosen
-FEW_BLOCKS = 0.8  # of a gain that comes from two blocks, which says that it comes from a few events
+FEW, FEW_SHARE = 6, 0.8  # of a gain, this share comes from so many blocks where it is due to a few events
 
 
 def suggest(
@@ -394,7 +394,7 @@ class Search:
             if new is None:  # too few distinct values
                 break
             gain, previous = self._gain(new, chosen), chosen.specification.n_states
-            supported = new.bic < chosen.bic and (gain.exceeds(1.0) or self._from_few_blocks(new, chosen))
+            supported = self._has_further_state(new, chosen, gain)
             self._record("states", f"{K} states", f"{previous} state{'s' * (previous > 1)}", gain, supported)
             if supported:
                 chosen = new
@@ -402,8 +402,15 @@ class Search:
                 break
         return chosen
 
-    def _from_few_blocks(self, new: Candidate, old: Candidate) -> bool:
-        """Whether what a fit to all rows gains comes from one or two blocks, as where events are few."""
+    def _has_further_state(self, new: Candidate, old: Candidate, gain: Gain) -> bool:
+        """Whether the data support the further states of a candidate.
+
+        If its gain comes from a few blocks, as where events are few, the halves of the sample may not both have them:
+        BIC decides, unless the held-out gain is clearly negative.
+        """
+        if new.bic >= old.bic or gain.exceeds(1.0):
+            return new.bic < old.bic
         rise = np.bincount(self.sample.block[self.sample.scored], new.own - old.own, BLOCKS)
         rise = np.sort(np.maximum(rise, 0.0))
-        return bool(rise[-2:].sum() > FEW_BLOCKS * rise.sum())
+        few = rise[-FEW:].sum() > FEW_SHARE * rise.sum()
+        return bool(few and new.bic < old.bic - DECISIVE and gain.value > -CLEAR * gain.error)
