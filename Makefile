@@ -6,7 +6,7 @@ export NUMBA_CACHE_DIR ?= $(CURDIR)/.cache/numba
 export PYTHONDONTWRITEBYTECODE :=# bytecode is written on first use: half of what is installed is never imported
 export RAREHMM_DATA ?= $(CURDIR)/../shared/data
 
-.PHONY: help demo test lint types unit cluster nojit nightly packaged reproduce bench columns calibrate few-rare regimes regime-posterior regime-finding regime-cost finding detection comparison automatic compile model-check bench-long docs screenshots architecture clean
+.PHONY: help demo test lint types unit cluster nojit nightly packaged reproduce bench columns calibrate few-rare regimes regime-posterior regime-finding regime-cost finding detection comparison automatic compile model-check suggest bench-long docs screenshots architecture clean
 
 help:  ## show these lines
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -104,6 +104,9 @@ compile: $(VENV)/ready  ## what compiling inlined functions only inside kernels 
 
 model-check: $(VENV)/ready  ## time and false alarms of the check whether the model fits (five minutes); writes benchmarks/results
 	$(BIN)/python benchmarks/model_check.py
+
+suggest: $(VENV)/ready  ## terms chosen for 60 simulated series of 12 kinds (ten minutes); writes benchmarks/results
+	$(BIN)/python benchmarks/suggest.py
 
 bench-long: $(VENV)/bench  ## a billion observations from file to posterior (15 minutes, 9 GB of disk); writes benchmarks/results
 	$(BIN)/python benchmarks/long.py

@@ -3,6 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from rarehmm.choosing.suggest import suggest
+from rarehmm.choosing.suggestion import Suggestion
 from rarehmm.data.inputs import Columns, Inputs, Season, Trend
 from rarehmm.data.series import Series
 from rarehmm.data.sources import open_source
@@ -138,6 +140,7 @@ __all__ = [
     "Series",
     "Stream",
     "StudentT",
+    "Suggestion",
     "Trend",
     "VonMises",
     "Windows",
@@ -175,4 +178,5 @@ __all__ = [
     "simulate_file",
     "smooth",
     "stationary",
+    "suggest",
 ]

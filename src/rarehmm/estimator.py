@@ -4,6 +4,7 @@ import logging
 import time
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 
+from rarehmm.choosing.suggest import AUTO, suggest
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.common.checks import check_memory, check_whole
 from rarehmm.common.progress import OnProgress, progress_line, silent
@@ -54,7 +56,8 @@ class RareHMM(BaseEstimator):
     ----------
     n_components : int, default 3
         Number of hidden states: by default two ordinary regimes and a rare one.  ``select_n_components`` compares
-        different numbers.
+        different numbers.  "auto", here and in ``emission``, ``ar``, ``season`` and ``trend``: chosen by the held-out
+        density of the series, as ``suggest`` does (``suggestion_``).
     emission : str, family or list of these, default "gaussian"
         Distribution of an observation given its state: the name of a family, or an instance such as ``StudentT(4)`` or
         ``NegativeBinomial(3)``, whose arguments are held fixed.  For real numbers: "gaussian", "student_t",
@@ -142,6 +145,8 @@ class RareHMM(BaseEstimator):
     model_check_ : ModelCheck
         The checks behind the second answer, as ``check`` returns them; those behind the first are
         ``posterior_.checks``.
+    suggestion_ : Suggestion
+        What was chosen and why, if a setting is "auto".
     means_ : ndarray, (K, D)
         Posterior means of the level of each column, as in hmmlearn.
     covars_ : ndarray, (K, 1) or (K, D, D)
@@ -196,7 +201,7 @@ class RareHMM(BaseEstimator):
 
     def __init__(
         self,
-        n_components: int = 3,
+        n_components: int | str = 3,
         *,
         emission: str | Family | list[Any] = "gaussian",
         ar: Any = None,
@@ -316,7 +321,7 @@ class RareHMM(BaseEstimator):
                 on_progress=partial(on_progress, "reading"),
             )
             refuse_lengths(y, series)
-            model = self._specification.model(series)
+            model = self._settled(series, on_progress).model(series)
             result = infer(
                 generator(self.random_state), model, series, start=self._initial(model, series), wanted=self.n_draws,
                 method=self.method, threads=self._threads, on_progress=on_progress,
@@ -376,6 +381,20 @@ class RareHMM(BaseEstimator):
             self.n_components, self.emission, self.ar, self.season, self.trend, self.switching, self.scale,
             self.transitions, self.durations, self.priors, self.startprob, self.fixed,
         )  # fmt: skip
+
+    def _settled(self, series: Series, on_progress: OnProgress) -> Specification:
+        """Return the specification, with what is "auto" replaced by what suits the series."""
+        given, open_settings = self._specification, is_auto(self)
+        if not open_settings:
+            return given
+        self.suggestion_ = suggest(
+            series, n_components=self.n_components, emission=self.emission, ar=self.ar, season=self.season,
+            trend=self.trend, threads=self._threads, on_progress=on_progress,
+        )  # fmt: skip
+        chosen = {name: self.suggestion_.settings[name] for name in open_settings}
+        if "n_components" in chosen:
+            chosen["n_states"] = chosen.pop("n_components")
+        return replace(given, **chosen)
 
     def _initial(self, model: Model, series: Series) -> Parameters | None:
         if self.init is None:
@@ -996,6 +1015,12 @@ class RareHMM(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+
+def is_auto(hmm: RareHMM) -> list[str]:
+    """Return the names of the settings that are to be chosen."""
+    given = {name: getattr(hmm, name) for name in ("n_components", "emission", "ar", "season", "trend")}
+    return [name for name, value in given.items() if isinstance(value, str) and value == AUTO]
 
 
 def generator(random_state: Any) -> np.random.Generator:

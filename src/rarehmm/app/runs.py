@@ -1,14 +1,16 @@
 """Runs: from a data file and settings to a folder with all results and everything needed to reproduce them.
 
-The folder holds settings.yaml, posterior.nc, regimes.json, events.csv, forecast.csv, diagnosis.json, report.html and
-log.txt.  Each file appears only once it is complete.  An interrupted run has its settings, so that it can be resumed
-with the same results.
+The folder holds settings.yaml, posterior.nc, regimes.json, events.csv, forecast.csv, diagnosis.json, report.html,
+log.txt and, if settings were chosen automatically, suggestion.txt.  Each file appears only once it is complete.  An
+interrupted run has its settings, so that it can be resumed with the same results.
 """
 
 import json
 import logging
 import platform
 import warnings
+from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -20,7 +22,9 @@ import pandas as pd
 from rarehmm.app.input_files import FileColumns, in_roles
 from rarehmm.app.report.report import Content, Overview, report
 from rarehmm.app.settings import Settings, from_mapping, read_settings
-from rarehmm.app.term_texts import durations_of, lags_of, switching_of, trend_of
+from rarehmm.app.term_texts import chosen_texts, durations_of, lags_of, switching_of, trend_of
+from rarehmm.choosing.suggest import suggest
+from rarehmm.choosing.suggestion import Suggestion
 from rarehmm.common.checks import InterruptedWarning
 from rarehmm.common.progress import OnProgress, progress_line, silent
 from rarehmm.common.writing import atomic_file
@@ -39,7 +43,7 @@ from rarehmm.specification.restored import inputs_of
 
 logger = logging.getLogger(__name__)
 FILES = ("settings.yaml", "posterior.nc", "regimes.json", "events.csv", "forecast.csv", "diagnosis.json", "report.html",
-       "log.txt")  # fmt: skip
+       "log.txt", "suggestion.txt")  # fmt: skip
 
 
 class RunResult(NamedTuple):
@@ -67,6 +71,18 @@ def create(folder: Path, settings: Settings, force: bool = False) -> None:
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
     write(folder / "settings.yaml", settings.to_yaml())
+
+
+def with_suggestion(settings: Settings, given: Collection[str], series: Series) -> tuple[Settings, Suggestion]:
+    """Return settings in which everything that can be chosen, and is not among the names given, suits the series."""
+    hmm = estimator_of(settings)
+    mine = {"states": "n_components", **{name: name for name in ("emission", "ar", "season", "trend")}}
+    found = suggest(
+        series, threads=settings.threads,
+        **{name: getattr(hmm, name) for text, name in mine.items() if text in given},
+    )  # fmt: skip
+    chosen = {text: value for text, value in chosen_texts(found.settings).items() if text not in given}
+    return replace(settings, **chosen), found
 
 
 def settings_of(folder: Path) -> Settings:
@@ -173,7 +189,7 @@ def write_results(
     write(folder / "diagnosis.json", json.dumps(diagnosis(result), indent=1))
     on_progress("report", 0, 0)
     title = f"{', '.join(settings.column) or 'series'} in {', '.join(Path(f).name for f in settings.files)}"
-    details = {**setting_texts(settings), **versions()}
+    details = {**chosen_terms(folder), **setting_texts(settings), **versions()}
     content = Content(title, hmm, series, overview, table, events.rows, forecast, details)
     write(folder / "report.html", report(content))
     return result
@@ -267,6 +283,14 @@ def forecast_table(forecast: Forecast) -> pd.DataFrame:
         found = forecast.to_frame().filter(regex="^(?!event|state_).*(mean|low|high)$").add_prefix("y_")
         table = table.join(found.reset_index(drop=True))
     return table if forecast.index is None else table.assign(time=forecast.index)
+
+
+def chosen_terms(folder: Path) -> dict[str, str]:
+    """Return what was chosen automatically and why, as a sentence for the report, if anything was."""
+    if not (folder / "suggestion.txt").is_file():
+        return {}
+    text = (folder / "suggestion.txt").read_text(encoding="utf-8")
+    return {"chosen": text.splitlines()[-1]}
 
 
 def setting_texts(settings: Settings) -> dict[str, str]:

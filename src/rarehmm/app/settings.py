@@ -36,6 +36,9 @@ class Settings:
             "help": "Are rows evenly spaced? yes: check it; fill: put missing rows back as gaps; no: count rows."
         },
     )
+    auto: bool = field(
+        default=False, metadata={"help": "Choose states, emission, lags, seasons and trend, as far as not given."}
+    )
     states: int = field(default=3, metadata={"help": "Number of hidden states.", "least": 1})
     emission: str | list[str] = field(
         default="gaussian",

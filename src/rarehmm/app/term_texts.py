@@ -1,7 +1,7 @@
 """Terms of a model as text of the command line and of settings files, such as "1D:3", "intercept:2" and "1,3"."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rarehmm.data.inputs import Season
@@ -55,3 +55,15 @@ def durations_of(text: str | int | None) -> int | list[int] | None:
 def switching_of(names: Sequence[str]) -> bool | list[str]:
     """Return the names of what switches, or True for "all"."""
     return True if list(names) == [EVERY] else list(names) or False
+
+
+def chosen_texts(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of ``RareHMM``, as ``suggest`` returns them, as text of the command line."""
+    ar, names = settings["ar"], {form: name for name, form in FORMS.items()}
+    return {
+        "states": settings["n_components"],
+        "emission": settings["emission"],
+        "ar": f"{names[type(ar)]}:{ar.order}" if isinstance(ar, Autoregression) else ar,
+        "season": [f"{s.label}:{s.order}" if s.order else s.label for s in settings["season"] or []],
+        "trend": settings["trend"],
+    }

@@ -28,7 +28,7 @@ FEW = 2, 2  # harmonics of seasons of transitions and of the scale, of which lit
 class Specification:
     """What a model of a series consists of, as a user writes it; ``RareHMM`` describes each of these."""
 
-    n_states: int
+    n_states: Any
     emission: Any = "gaussian"
     ar: Any = None
     season: Any = None

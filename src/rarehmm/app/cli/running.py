@@ -49,6 +49,7 @@ def fit(
     time: Annotated[str | None, option("time")] = None,
     date_format: Annotated[str | None, option("date_format")] = None,
     regular: Annotated[str | None, option("regular")] = None,
+    auto: Annotated[bool | None, option("auto", "--auto")] = None,
     states: Annotated[int | None, option("states")] = None,
     emission: Annotated[str | None, option("emission")] = None,
     ar: Annotated[str | None, option("ar")] = None,
@@ -80,7 +81,7 @@ def fit(
     """Fit a model to a series in a file: regimes with uncertainty, rare events, a forecast and a report."""
     options = {
         "file": file[0] if file and len(file) == 1 else file or None, "column": column or None, "time": time,
-        "date_format": date_format, "regular": regular,
+        "date_format": date_format, "regular": regular, "auto": auto,
         "states": states, "emission": emission, "ar": ar, "season": season or None, "trend": trend,
         "exog": exog or None, "exog_transition": exog_transition or None, "switching": switching or None,
         "scale": scale or None, "transitions": transitions or None, "durations": durations,
@@ -90,9 +91,17 @@ def fit(
         "check_model": check_model, "seed": seed, "threads": threads,
     }  # fmt: skip
     from_file = read_settings(settings) if settings else {}
-    merged = from_mapping(from_file | {name: value for name, value in options.items() if value is not None})
-    series = runs.series_of(merged, not quiet and not as_json)  # unreadable data fail before anything is written
+    given = from_file | {name: value for name, value in options.items() if value is not None}
+    merged, shown = from_mapping(given), not quiet and not as_json
+    series = runs.series_of(merged, shown)  # unreadable data fail before anything is written
+    suggestion = None
+    if merged.auto:
+        merged, suggestion = runs.with_suggestion(merged, given, series)
     runs.create(out, merged, force)
+    if suggestion is not None:
+        runs.write(out / "suggestion.txt", suggestion.describe() + "\n")
+        if shown:
+            console.print(rich_escape(suggestion.sentence), soft_wrap=True)
     return finish(out, merged, series, quiet, as_json)
 
 
