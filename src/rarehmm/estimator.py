@@ -41,7 +41,7 @@ from rarehmm.posterior.streaming import (
 from rarehmm.posterior.verdict import about_model, about_posterior
 from rarehmm.sampling.rule import infer
 from rarehmm.search.labels import from_labels
-from rarehmm.search.regimes import Regime, judge_states
+from rarehmm.search.regimes import Regime, closest_to_rare, judge_states
 from rarehmm.specification.given import as_series, refuse_inputs, refuse_lengths, refuse_unused, split_inputs
 from rarehmm.specification.models import Specification
 from rarehmm.specification.restored import exog_names_of, inputs_of, settings_of
@@ -116,7 +116,8 @@ class RareHMM(BaseEstimator):
     init : Parameters, labels of shape (T,) or RareHMM, default None
         Initial values of the search for the mode; None: they are found from the data.
     rare_share : float, default 0.05
-        Largest share of the observations that a state may have to be called rare.
+        Share of the observations up to which a state that the data support as a regime is called rare.  It may have up
+        to one and a half times as many, the more support the more.
     n_average : int, default 20
         Number of posterior draws over which predictions are averaged; 0: predict from the posterior mean, in one pass.
     check_model : bool, default True
@@ -156,7 +157,8 @@ class RareHMM(BaseEstimator):
     startprob_ : ndarray, (K,)
         The distribution of the first state: ``startprob``, or the stationary distribution of ``transmat_``.
     regimes_ : list of Regime
-        What each state represents: a common or rare regime, a tail, an outlier, ...
+        What each state represents: a common or rare regime, a tail, an outlier, ..., with the evidence: its ``support``
+        as a regime of its own from 0 to 1, and the strongest ``rival``.
     rare_states_ : ndarray of int
         The states that the data support as rare regimes.
     n_features_in_ : int
@@ -803,8 +805,8 @@ class RareHMM(BaseEstimator):
         rare = self._rare(rare_states)
         if len(rare) == 0:
             warnings.warn(
-                "no state is classified as rare (see regimes_), so there are no events; choose states with "
-                "rare_states=[...], or fit with a larger rare_share.",
+                "no state is classified as rare (see regimes_), so there are no events. Closest: "
+                f"{closest_to_rare(self.regimes_, self.rare_share)}.",
                 UserWarning,
                 stacklevel=2,
             )

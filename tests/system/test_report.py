@@ -1,6 +1,7 @@
 """The report in a real browser: opens from disk without errors or requests, zooms, fits a phone, dark mode."""
 
 import pathlib
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -213,7 +214,8 @@ def test_the_longest_of_many_events_are_listed(monkeypatch):
     for first, last in ((3, 8), (12, 14), (20, 29)):
         p[first:last, 1] = 1
     events = event_table(rh.Series(y), p, np.array([1]))
-    content = report.Content("", None, None, None, events, [], None, {})
+    hmm = SimpleNamespace(rare_states_=np.array([1]))
+    content = report.Content("", hmm, None, None, events, [], None, {})
     page = report.event_list(content)
     assert "Only the 2 longest of 3 events are listed; events.csv contains the full list." in page
     assert [f'data-event="{i}"' in page for i in range(3)] == [True, False, True]

@@ -4,11 +4,13 @@ import re
 
 import numpy as np
 import pytest
+from scipy.signal import lfilter
 from small_models import model_of
 
 import rarehmm as rh
+import rarehmm.search.alternatives as alternatives
 import rarehmm.search.regimes as module
-from rarehmm.search.regimes import classify_by_occupancy, judge_states, remove_state, separation
+from rarehmm.search.regimes import classify_by_occupancy, closest_to_rare, judge_states, remove_state, separation
 
 STICKY = np.array([[0.99, 0.005, 0.005], [0.005, 0.99, 0.005], [0.1, 0.1, 0.8]])
 
@@ -113,6 +115,98 @@ def test_counts_that_vary_more_than_poisson_are_no_rare_regime():
     assert not [r for r in fitted(y, 3, rh.Poisson()) if r.kind == "rare"]
 
 
+def autoregression(rng, rho, T=6000):
+    return lfilter([1.0], [1.0, -rho], rng.normal(size=T))
+
+
+@pytest.mark.jit
+def test_the_extremes_of_a_smooth_series_are_no_regime():
+    y = autoregression(np.random.default_rng(0), 0.95, 3000)
+    series = rh.Series(y / y.std())
+    model = rh.Model(rh.Gaussian(), 3, rh.default_priors(rh.Gaussian(), 3, series))
+    P = [[0.99, 0.005, 0.005], [0.01, 0.98, 0.01], [0.05, 0.05, 0.9]]
+    found = judge_states(model, model.parameters(P, mean=[0, -1, 2.6], variance=0.3), series)[2]
+    assert (found.kind, found.kept) == ("drift", pytest.approx(0, abs=0.05))
+    assert found.message.startswith("3 states with autocorrelated noise, ar=1, fit as well")
+
+
+@pytest.mark.jit
+def test_a_regime_in_autocorrelated_noise_is_kept_by_the_fit_with_autocorrelation():
+    y = autoregression(np.random.default_rng(0), 0.6)
+    y[np.arange(len(y)) % 600 < 20] += 8
+    (found,) = [r for r in fitted(y, 2) if r.kind == "rare"]
+    assert found.rival == "2 states with autocorrelated noise, ar=1"
+    assert found.gain < 0  # which is much better
+    assert found.kept > 0.9
+    assert found.support > 0.9
+    assert found.visits == pytest.approx(10, abs=1)
+
+
+@pytest.mark.jit
+def test_bursts_that_overdispersed_counts_keep_together_are_a_regime():
+    """Two levels of bursts, which a negative binomial distribution with one state fewer describes as well."""
+    rng, T = np.random.default_rng(0), 60_000
+    rate = np.full(T, 0.2) * rng.gamma(1.0, 1.0, T)
+    for i in range(40):
+        rate[700 + 1400 * i : 712 + 1400 * i] = 5 * rng.gamma(1.0, 1.0, 12)
+    found = [r for r in fitted(rng.poisson(rate).astype(float), 4, rh.Poisson()) if r.observations < 1000]
+    assert {r.kind for r in found} == {"rare"}, found
+    assert any("NegativeBinomial" in r.rival and r.kept > 0.5 for r in found)
+
+
+@pytest.mark.jit
+def test_heavy_tails_in_several_columns_are_no_regime():
+    """Nor if the largest values follow each other."""
+    y = np.random.default_rng(1).standard_t(2, (400, 2)) @ [[1.0, 0.7], [0.0, 0.6]]
+    large = np.argsort(-np.abs(y).max(1))[:14]
+    rest = np.delete(y, large, 0)
+    series = rh.Series(np.vstack([rest[:200], y[large], rest[200:]]))
+    model = rh.Model(rh.MultivariateGaussian(2), 2, rh.default_priors(rh.MultivariateGaussian(2), 2, series))
+    point = model.parameters(
+        [[0.99, 0.01], [0.2, 0.8]], mean_0=0, mean_1=0, residual_0=[2, 40], residual_1=[2, 40], slope_1_0=0.7
+    )
+    found = judge_states(model, point, series)[1]
+    assert found.kind == "tail"
+    assert found.rival == "1 state with heavier tails, Product(StudentT(nu=2.5), StudentT(nu=2.5))"
+
+
+@pytest.mark.jit
+def test_a_regime_in_heavy_tailed_columns_is_reported():
+    y = np.random.default_rng(1).standard_t(4, (6000, 2)) @ [[1.0, 0.7], [0.0, 0.6]]
+    y[np.arange(6000) % 600 < 10] += 12
+    (found,) = [r for r in fitted(y, 3, rh.MultivariateGaussian(2)) if r.kind == "rare"]
+    assert found.observations == pytest.approx(100, abs=10)
+
+
+@pytest.mark.jit
+def test_a_state_somewhat_above_the_share_of_rare_ones_is_reported_too():
+    y = np.random.default_rng(0).normal(size=6000)
+    y[np.arange(6000) % 600 < 36] += 8  # 6 % of the time
+    found = sorted(fitted(y, 2), key=lambda r: r.share)
+    assert [r.kind for r in found] == ["rare", "common"]
+
+
+def test_rarity_has_no_edge():
+    share = np.linspace(0.001, 0.2, 1000)
+    found = np.array([module.rarity(one) for one in share])
+    assert (np.diff(found) < 0).all()
+    assert np.abs(np.diff(found)).max() < 0.01
+    assert module.rarity(0.075) == pytest.approx(0.5)
+
+
+def test_a_fit_without_rare_states_says_which_come_closest():
+    regimes = [
+        module.Regime(0, 0.78, 780.0, 50.0, "common", "it accounts for 0.78 of the observations", 15.6),
+        module.Regime(1, 0.1234, 123.4, 20.0, "common", "it accounts for 0.123 of the observations", 6.2),
+        module.Regime(2, 0.03, 30.0, 2.0, "tail", "1 state with heavier tails, t, fits as well", 15.0, 0.2),
+    ]
+    found = closest_to_rare(regimes)
+    assert found.startswith("state 2 has 3.00% of the observations in 15 visits of 2 steps and is tail with a support")
+    assert "rare_share=0.13 asks whether it is a regime of its own; rare_states=[1] lists its stretches" in found
+    assert closest_to_rare(regimes[:1]) == "the model has a single state; fit with n_components=2 or more"
+    assert "use fewer states" in closest_to_rare([r._replace(kind="empty") for r in regimes])
+
+
 def test_one_state_is_common_however_long_the_series(monkeypatch):
     monkeypatch.setattr(module, "SAMPLE", 100)
     series = rh.Series(np.random.default_rng(0).normal(size=300))
@@ -160,7 +254,7 @@ def bumps():
 
 
 def test_states_that_share_a_rare_regime_are_all_rare(monkeypatch):
-    monkeypatch.setattr(module, "STEPS", 5)
+    monkeypatch.setattr(alternatives, "STEPS", 5)
     model, P = model_of(rh.Gaussian(), 3), [[0.94, 0.03, 0.03], [0.2, 0.4, 0.4], [0.2, 0.4, 0.4]]
     found = judge_states(model, model.parameters(P, mean=[0, 7, 9], variance=0.5), bumps(), rare_share=0.2)
     assert [r.kind for r in found] == ["common", "rare", "rare"]
@@ -170,7 +264,7 @@ def test_states_that_share_a_rare_regime_are_all_rare(monkeypatch):
 
 
 def test_a_state_that_is_not_worth_its_price_is_unsupported(monkeypatch):
-    monkeypatch.setattr(module, "STEPS", 3)
+    monkeypatch.setattr(alternatives, "STEPS", 3)
     y = np.random.default_rng(0).normal(size=100)
     model = model_of(rh.Gaussian(), 2)
     point = model.parameters([[0.97, 0.03], [0.1, 0.9]], mean=[0, 1.2], variance=[1, 0.3])
@@ -180,7 +274,7 @@ def test_a_state_that_is_not_worth_its_price_is_unsupported(monkeypatch):
 
 
 def test_the_tail_of_heavy_noise_is_no_regime(monkeypatch):
-    monkeypatch.setattr(module, "STEPS", 4)
+    monkeypatch.setattr(alternatives, "STEPS", 4)
     rng = np.random.default_rng(0)
     rng.normal(size=100)
     y = rng.standard_t(2, size=100)
@@ -198,7 +292,7 @@ def test_the_tail_of_heavy_noise_is_no_regime(monkeypatch):
 
 def test_of_a_long_series_the_surprising_stretches_are_looked_at(monkeypatch):
     monkeypatch.setattr(module, "SAMPLE", 30)
-    monkeypatch.setattr(module, "STEPS", 4)
+    monkeypatch.setattr(alternatives, "STEPS", 4)
     model = model_of(rh.Gaussian(), 2)
     point = model.parameters([[0.97, 0.03], [0.2, 0.8]], mean=[0, 8], variance=1)
     found = judge_states(model, point, bumps(), rare_share=0.2)
@@ -207,7 +301,7 @@ def test_of_a_long_series_the_surprising_stretches_are_looked_at(monkeypatch):
 
 
 def test_an_empty_state_is_left_out_before_the_others_are_judged(monkeypatch):
-    monkeypatch.setattr(module, "STEPS", 4)
+    monkeypatch.setattr(alternatives, "STEPS", 4)
     model = model_of(rh.Gaussian(), 3)
     P = [[0.95, 0.04, 0.01], [0.2, 0.79, 0.01], [0.4, 0.4, 0.2]]
     found = judge_states(model, model.parameters(P, mean=[0, 8, 500], variance=1), bumps(), rare_share=0.2)

@@ -82,7 +82,7 @@ class Settings:
         default=None, metadata={"help": "Subtract a baseline: spline:200 is a spline with 200 knots."}
     )
     rare_share: float = field(
-        default=0.05, metadata={"help": "Largest share of the observations that a rare state may have."}
+        default=0.05, metadata={"help": "Share of the observations up to which a supported state is called rare."}
     )
     threshold: float = field(default=0.5, metadata={"help": "Probability of a rare state at which an event starts."})
     gap: int = field(default=2, metadata={"help": "Merge events fewer than this many rows apart.", "least": 1})

@@ -21,6 +21,7 @@ from rarehmm.app.cli.app import UNRELIABLE, app, console, print_step, rich_escap
 from rarehmm.app.settings import Settings, from_mapping, read_settings
 from rarehmm.paper.common import SINGLE_RARE
 from rarehmm.posterior.model_check import NOT_WANTED
+from rarehmm.search.regimes import closest_to_rare
 from rarehmm.specification.restored import inputs_of
 
 SIMULATED = 100_000  # observations, unless a user says
@@ -171,7 +172,10 @@ def print_result(result: runs.RunResult) -> None:
             table.add_row(str(e.start), str(e.end), f"{e.duration:,}", f"{e.peak:.4g}")
         console.print(table)
     else:
-        console.print("no rare events")
+        console.print("no rare events", soft_wrap=True)
+        if len(result.hmm.rare_states_) == 0:
+            closest = closest_to_rare(result.hmm.regimes_, result.hmm.rare_share)
+            console.print(rich_escape(f"No state is rare. Closest: {closest}."), soft_wrap=True)
     about_posterior, about_model = result.hmm.verdicts_
     console.print(about_posterior, style="green" if result.passed else "red", soft_wrap=True)
     fits = result.hmm.model_check_.passed

@@ -16,6 +16,7 @@ from rarehmm.data.series import Series
 from rarehmm.estimator import RareHMM
 from rarehmm.posterior.prediction import Forecast
 from rarehmm.sampling.diagnostics import Check
+from rarehmm.search.regimes import closest_to_rare
 
 POINTS = 1_000_000  # points shown; of a longer series, the extremes of bins are kept
 ANCHORS = 2_000  # rows whose times are stored; those between are interpolated
@@ -194,7 +195,9 @@ def event_list(content: Content) -> str:
     """Return the table of events; only the longest, if there are many."""
     events = content.events
     if len(events) == 0:
-        return section("Rare events", paragraph("None.", "soft"))
+        hmm = content.hmm
+        reason = "" if len(hmm.rare_states_) else f" Closest: {closest_to_rare(hmm.regimes_, hmm.rare_share)}."
+        return section("Rare events", paragraph("None." + reason, "soft"))
     longest = events["duration"].to_numpy().argsort()[::-1][:LISTED]
     rows = []
     order = np.sort(longest)
