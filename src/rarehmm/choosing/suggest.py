@@ -107,7 +107,9 @@ def suggest(
 class Search:
     """A greedy search for the settings of a series that ``given`` leaves open."""
 
-    def __init__(self, series: Series, given: Specification, threads: int | None, on_progress: OnProgress) -> None:
+    def __init__(
+        self, series: Series, given: Specification, threads: int | None, on_progress: OnProgress, rows: int = MODEL_ROWS
+    ) -> None:
         self.series, self.given, self.threads, self.on_progress = series, given, threads, on_progress
         observed = len(series) - series.n_missing
         if observed < FEWEST:
@@ -118,7 +120,7 @@ class Search:
         self.gains: list[TermGain] = []
         self.regression: Regression
         self.candidates: Candidates
-        self.wide, self.sample = Sample(series, REGRESSION_ROWS), Sample(series, MODEL_ROWS)
+        self.wide, self.sample = Sample(series, REGRESSION_ROWS), Sample(series, rows)
         self.kind = kind_of(series, self.wide.y)
         self.seasons = [] if self.is_open("season") else seasons_of(given.season)
         self.trends = [] if self.is_open("trend") else trends_of(given.trend)
@@ -132,15 +134,9 @@ class Search:
 
     def run(self) -> Suggestion:
         """Choose everything that is open."""
-        self.on_progress("choosing seasons", 0, 0)
-        self.regression = self._regression()
-        if self.takes_inputs:
-            self._choose_seasons()
-        self.candidates = Candidates(self.series, self.sample, self._level(), self.threads)
+        self.prepare()
         self.on_progress("choosing lags", 0, 0)
-        best = (
-            self._choose_lags() if self.is_open("ar") and self.takes_inputs else self._evaluate(self._specification())
-        )
+        best = self._choose_lags() if self.is_open("ar") and self.takes_inputs else self.evaluate(self.specification())
         if self.is_open("emission"):
             self.on_progress("choosing the emission", 0, 0)
             best = self._choose_family(best)
@@ -148,6 +144,14 @@ class Search:
             self.on_progress("choosing the number of states", 0, 0)
             best = self._choose_states(best)
         return Suggestion(self._settings(best.specification), self.gains, len(self.sample.y))
+
+    def prepare(self) -> None:
+        """Choose season and trend, if they are open, and what else regressions can say."""
+        self.on_progress("choosing seasons", 0, 0)
+        self.regression = self._regression()
+        if self.takes_inputs:
+            self._choose_seasons()
+        self.candidates = Candidates(self.series, self.sample, self._level(), self.threads)
 
     @property
     def takes_inputs(self) -> bool:
@@ -162,10 +166,11 @@ class Search:
 
     def _short(self, chosen: Specification) -> Any:
         """Return lags as a number if they are of the form that a number means."""
-        usual = AroundLevel if self._has_level(chosen.emission) else Intercept
+        usual = AroundLevel if self.has_level(chosen.emission) else Intercept
         return chosen.ar.order if isinstance(chosen.ar, usual) and chosen.ar == usual(chosen.ar.order) else chosen.ar
 
-    def _has_level(self, emission: Any) -> bool:
+    def has_level(self, emission: Any) -> bool:
+        """Whether observations of a family return to a level, so that lags can be around it."""
         at = moves(family_of(emission, self.series))
         return not bool((at.level[at.predicted] < 0).any())
 
@@ -290,11 +295,11 @@ class Search:
         return Regression(self.sample, values).without_inputs(design)
 
     # ------------------------------------------------------------ lags, family, states
-    def _specification(self, **changes: Any) -> Specification:
+    def specification(self, **changes: Any) -> Specification:
         now = Specification(self.n_states, self.emission, self.ar, list(self.seasons), list(self.trends))
         return replace(now, **changes)
 
-    def _evaluate(self, specification: Specification) -> Candidate:
+    def evaluate(self, specification: Specification) -> Candidate:
         """Fit and score a specification; more than one lag around a level is reached from one lag."""
         order, warm = getattr(specification.ar, "order", 0), None
         if isinstance(specification.ar, AroundLevel) and order > 1:
@@ -304,59 +309,59 @@ class Search:
     def _try(self, specification: Specification, warm: Candidate | None = None) -> Candidate | None:
         """Fit and score a specification; None if it cannot be fitted."""
         try:
-            return self.candidates.evaluate(specification, warm) if warm else self._evaluate(specification)
+            return self.candidates.evaluate(specification, warm) if warm else self.evaluate(specification)
         except (ValueError, np.linalg.LinAlgError):
             logger.info("no fit of %s", specification, exc_info=True)
             return None
 
-    def _gain(self, better: Candidate, worse: Candidate) -> Gain:
+    def gain(self, better: Candidate, worse: Candidate) -> Gain:
         return self.sample.gain(better.densities, worse.densities)
 
     def _is_better(self, new: Candidate, old: Candidate) -> bool:
         """Whether a gain is clear by itself, or is there and BIC agrees: rare events are in few of the blocks."""
-        gain = self._gain(new, old)
+        gain = self.gain(new, old)
         return gain.exceeds(CLEAR, LEAST) or (gain.exceeds(1.0, LEAST) and new.bic < old.bic - DECISIVE)
 
     def _choose_lags(self) -> Candidate:
         """Choose the form and the number of lags; without lags, a further state may take their place."""
-        none = self._evaluate(self._specification())
-        order = self._largest_order()
+        none = self.evaluate(self.specification())
+        order = self.largest_order()
         if order == 0:
             return none
-        more = self._try(self._specification(n_states=self.n_states + 1)) or none
+        more = self._try(self.specification(n_states=self.n_states + 1)) or none
         rival = max(none, more, key=lambda c: float(c.densities.mean()))
-        forms = (AroundLevel, Intercept) if self._has_level(self.emission) else (Intercept,)
+        forms = (AroundLevel, Intercept) if self.has_level(self.emission) else (Intercept,)
         tried = [one for form in forms for one in self._chain(form, order)]
         if not tried:
             return none
         best = max(tried, key=lambda c: float(c.densities.mean()))
-        near = [c for c in tried if not self._gain(best, c).exceeds(CLEAR, LEAST / 2)]
+        near = [c for c in tried if not self.gain(best, c).exceeds(CLEAR, LEAST / 2)]
         chosen = min(near, key=lambda c: (c.specification.ar.order, tried.index(c)))
         accepted = self._is_better(chosen, rival)
         for c in tried:
-            one, states = self._gain(c, rival), rival.specification.n_states
+            one, states = self.gain(c, rival), rival.specification.n_states
             self._record("lags", lag_words(c.specification.ar), f"none, {states} states", one, accepted and c is chosen)
         if not accepted:
             return none
         self.ar = chosen.specification.ar
         return chosen
 
-    def _largest_order(self) -> int:
-        """Return the smallest number of lags within a standard error of the best, in regressions of a single state."""
+    def largest_order(self, errors: float = 1.0) -> int:
+        """Return the smallest number of lags within so many standard errors of the best, in regressions of one state."""
         design = self._design([])
         scores = [self.regression.densities(design, p) for p in range(self.wide.lags + 1)]
         best = max(scores, key=lambda one: float(one.mean()))
-        return next(p for p, one in enumerate(scores) if not self.regression.gain(best, one).exceeds(1.0))
+        return next(p for p, one in enumerate(scores) if not self.regression.gain(best, one).exceeds(errors))
 
     def _chain(self, form: Any, largest: int) -> list[Candidate]:
         """Candidates with 1, 2, ... lags of a form, until a further lag has no gain."""
         found: list[Candidate] = []
         for p in range(1, largest + 1):
-            new = self._try(self._specification(ar=form(p)), found[-1] if found else None)
+            new = self._try(self.specification(ar=form(p)), found[-1] if found else None)
             if new is None:
                 break
             found.append(new)
-            if len(found) > 1 and not self._gain(new, found[-2]).exceeds(1.0):
+            if len(found) > 1 and not self.gain(new, found[-2]).exceeds(1.0):
                 break
         return found
 
@@ -365,7 +370,7 @@ class Search:
         every = {str(self.emission): best}
         for emission in self.kind.families:
             if str(emission) not in every:
-                new = self._try(self._specification(emission=emission, ar=self._lags_for(emission)))
+                new = self._try(self.specification(emission=emission, ar=self._lags_for(emission)))
                 every |= {} if new is None else {str(emission): new}
         ordered = [every[str(emission)] for emission in self.kind.families if str(emission) in every]
         chosen = first = ordered[0]
@@ -374,26 +379,26 @@ class Search:
                 chosen = one
         for name, one in every.items():
             if one is not first:
-                self._record("family", name, str(first.specification.emission), self._gain(one, first), one is chosen)
+                self._record("family", name, str(first.specification.emission), self.gain(one, first), one is chosen)
         self.emission, self.ar = chosen.specification.emission, chosen.specification.ar
         return chosen
 
     def _lags_for(self, emission: Any) -> Any:
         """Return the chosen lags in a form that a family can have."""
-        if isinstance(self.ar, AroundLevel) and not self._has_level(emission):
+        if isinstance(self.ar, AroundLevel) and not self.has_level(emission):
             return Intercept(self.ar.order)
-        if isinstance(self.ar, Intercept) and self.is_open("ar") and self._has_level(emission):
-            return self.ar if self._has_level(self.emission) else AroundLevel(self.ar.order)
+        if isinstance(self.ar, Intercept) and self.is_open("ar") and self.has_level(emission):
+            return self.ar if self.has_level(self.emission) else AroundLevel(self.ar.order)
         return self.ar
 
     def _choose_states(self, best: Candidate) -> Candidate:
         """Choose the number of states: more for as long as BIC favours them and the held-out gain does not object."""
-        chosen = self._evaluate(self._specification(n_states=1))
+        chosen = self.evaluate(self.specification(n_states=1))
         for K in range(2, MOST_STATES + 1):
-            new = best if best.specification.n_states == K else self._try(self._specification(n_states=K))
+            new = best if best.specification.n_states == K else self._try(self.specification(n_states=K))
             if new is None:  # too few distinct values
                 break
-            gain, previous = self._gain(new, chosen), chosen.specification.n_states
+            gain, previous = self.gain(new, chosen), chosen.specification.n_states
             supported = self._has_further_state(new, chosen, gain)
             self._record("states", f"{K} states", f"{previous} state{'s' * (previous > 1)}", gain, supported)
             if supported:
