@@ -43,6 +43,7 @@ REGRESSION_ROWS, MODEL_ROWS = 100_000, 20_000  # rows of the samples for regress
 SEASON_ERRORS, CLEAR = 4.0, 2.0  # standard errors that the gain of a season or trend, and of anything else, must exceed
 LEAST = 0.002  # gain of lags and families, in nats per observation, below which they are not worth a term
 DECISIVE = 10.0  # difference in BIC
+HEAVY = 5.0  # degrees of freedom
 STATES = 3  # with which lags and families are compared
 MOST_STATES = 5
 MOST_SEASONS = 3
@@ -186,7 +187,11 @@ class Search:
         if not self.kind.is_real:
             return Regression(self.wide, np.log1p(y))
         plain = Regression(self.wide, y)
-        if self.kind.values != "positive" or not self.is_open("emission"):
+        if not self.is_open("emission"):
+            return plain
+        if self.kind.base == "gaussian" and y.shape[1] == 1 and plain.freedom[0] <= HEAVY:
+            self.emission = "free_student_t"  # a few extreme values do not decide on lags
+        if self.kind.values != "positive":
             return plain
         logs = Regression(self.wide, np.log(y), -np.log(y[self.wide.scored]).sum(1))
         design, lags = self._design([]), self.wide.lags
@@ -232,11 +237,8 @@ class Search:
         for period in self._periods():
             for order in (1, ORDERS[min(len(self.seasons), 1)]):
                 season = self._season(period, order)
-                try:
-                    densities = self._score([season])
-                except ValueError:  # its harmonics are there already
-                    continue
-                tried.append((self.regression.gain(densities, base), season))
+                if (densities := self._score_season(season)) is not None:
+                    tried.append((self.regression.gain(densities, base), season))
         best = max(tried, key=lambda one: (one[0].exceeds(SEASON_ERRORS), one[0].value), default=None)
         if best is None:
             return None
@@ -245,6 +247,13 @@ class Search:
         if not self._record("season", season_words([season]), season_words(self.seasons), gain, clear):
             return None
         return self._with_best_order(season)
+
+    def _score_season(self, season: Season) -> Array | None:
+        """Held-out log densities (n,) with a season; None if the chosen ones have its harmonics."""
+        try:
+            return self._score([season])
+        except ValueError:
+            return None
 
     def _season(self, period: Any, order: int) -> Season:
         step, _ = steps_and_span(self.series)
@@ -256,9 +265,10 @@ class Search:
         step, _ = steps_and_span(self.series)
         steps = duration(season.period) / step if isinstance(season.period, str) else season.period
         orders = orders_of(steps, ORDERS[min(len(self.seasons), 1)])
-        scores = [self._score([Season(season.period, order)]) for order in orders]
-        best = max(scores, key=lambda one: float(one.mean()))
-        for order, densities in zip(orders, scores, strict=True):
+        scores = [(order, self._score_season(Season(season.period, order))) for order in orders]
+        found = [(order, densities) for order, densities in scores if densities is not None]
+        best = max((densities for _, densities in found), key=lambda one: float(one.mean()))
+        for order, densities in found:
             if not self.regression.gain(best, densities).exceeds(CLEAR):
                 return Season(season.period, order)
         return season
@@ -318,9 +328,10 @@ class Search:
         return self.sample.gain(better.densities, worse.densities)
 
     def _is_better(self, new: Candidate, old: Candidate) -> bool:
-        """Whether a gain is clear by itself, or is there and BIC agrees: rare events are in few of the blocks."""
-        gain = self.gain(new, old)
-        return gain.exceeds(CLEAR, LEAST) or (gain.exceeds(1.0, LEAST) and new.bic < old.bic - DECISIVE)
+        """Whether a gain is clear by itself, or typical of blocks and BIC agrees: events may be in few of them."""
+        gain, typical = self.gain(new, old), self.sample.typical_gain(new.densities, old.densities)
+        agreed = gain.exceeds(1.0, LEAST) or typical.exceeds(SEASON_ERRORS, LEAST)
+        return gain.exceeds(CLEAR, LEAST) or (agreed and new.bic < old.bic - DECISIVE)
 
     def _choose_lags(self) -> Candidate:
         """Choose the form and the number of lags; without lags, a further state may take their place."""
@@ -347,7 +358,7 @@ class Search:
         return chosen
 
     def largest_order(self, errors: float = 1.0) -> int:
-        """Return the smallest number of lags within so many standard errors of the best, in regressions of one state."""
+        """Return the smallest number of lags within so many standard errors of the best, in regressions on lags."""
         design = self._design([])
         scores = [self.regression.densities(design, p) for p in range(self.wide.lags + 1)]
         best = max(scores, key=lambda one: float(one.mean()))
