@@ -51,7 +51,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "components", "residuals", "predictive_checks", "model_check", "verdict", "events",
     ),
     "specification": ("given", "families", "terms", "models", "restored"),
-    "choosing": ("kinds", "held_out", "regression", "periods", "candidates", "suggestion", "suggest"),
+    "choosing": ("kinds", "held_out", "regression", "periods", "candidates", "suggestion", "suggest", "remedy"),
     "estimator": (),
     "plots": (),
     "paper": (

@@ -140,6 +140,16 @@ def test_words():
     assert lag_words(rh.Intercept(2)) == "2 lags (intercept form)"
 
 
+def test_a_check_names_the_lags_that_would_help():
+    y = noise(np.random.default_rng(6), 0.8)
+    hmm = rh.RareHMM(1, method="map", check_model=False).fit(y)
+    (failed,) = [c for c in hmm.check(y).checks if c.name == "residual autocorrelation"]
+    words, gain = failed.message.split(" raises the held-out log density by ")
+    assert words == "at lag 1; ar=1"
+    assert float(gain.removesuffix(" per observation")) == pytest.approx(-0.5 * np.log(1 - 0.8**2), abs=0.05)
+    assert rh.RareHMM(1, ar=1, method="map", check_model=False).fit(y).check(y).passed
+
+
 # ---------------------------------------------------------------- parts
 def test_blocks_cover_the_rows_once_and_have_different_lengths():
     edges = uneven_edges(10_000)

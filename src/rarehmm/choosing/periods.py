@@ -48,7 +48,7 @@ def periodogram_periods(residuals: Array) -> list[float]:
         peak = int(np.argmax(level))
         if level[peak] < needed:
             break
-        period = refined(x, fundamental(level, peak, low))
+        period = refined(x, fundamental(level, peak, low, needed))
         found.append(period)
         around = np.arange(1, int(period * high / n) + 2)[:, None] * n / period + np.arange(-3, 4)
         at = np.clip(np.rint(around).astype(int), 0, len(level) - 1)
@@ -56,11 +56,11 @@ def periodogram_periods(residuals: Array) -> list[float]:
     return found
 
 
-def fundamental(level: Array, peak: int, low: int) -> float:
+def fundamental(level: Array, peak: int, low: int, needed: float) -> float:
     """Return the frequency, in cycles of the series, of which a peak is a harmonic: itself, or a part of it."""
     for part in (4, 3, 2):
         at = round(peak / part)
-        if at >= low and level[max(at - 1, 0) : at + 2].max() > np.log(10 * part) + 3:
+        if at >= low and level[max(at - 1, 0) : at + 2].max() > needed:
             return peak / part
     return float(peak)
 

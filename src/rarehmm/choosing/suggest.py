@@ -43,6 +43,7 @@ REGRESSION_ROWS, MODEL_ROWS = 100_000, 20_000  # rows of the samples for regress
 SEASON_ERRORS, CLEAR = 4.0, 2.0  # standard errors that the gain of a season or trend, and of anything else, must exceed
 LEAST = 0.002  # gain of lags and families, in nats per observation, below which they are not worth a term
 DECISIVE = 10.0  # difference in BIC
+HEAVY = 5.0  # degrees of freedom
 STATES = 3  # with which lags and families are compared
 MOST_STATES = 5
 MOST_SEASONS = 3
@@ -107,7 +108,9 @@ def suggest(
 class Search:
     """A greedy search for the settings of a series that ``given`` leaves open."""
 
-    def __init__(self, series: Series, given: Specification, threads: int | None, on_progress: OnProgress) -> None:
+    def __init__(
+        self, series: Series, given: Specification, threads: int | None, on_progress: OnProgress, rows: int = MODEL_ROWS
+    ) -> None:
         self.series, self.given, self.threads, self.on_progress = series, given, threads, on_progress
         observed = len(series) - series.n_missing
         if observed < FEWEST:
@@ -118,7 +121,7 @@ class Search:
         self.gains: list[TermGain] = []
         self.regression: Regression
         self.candidates: Candidates
-        self.wide, self.sample = Sample(series, REGRESSION_ROWS), Sample(series, MODEL_ROWS)
+        self.wide, self.sample = Sample(series, REGRESSION_ROWS), Sample(series, rows)
         self.kind = kind_of(series, self.wide.y)
         self.seasons = [] if self.is_open("season") else seasons_of(given.season)
         self.trends = [] if self.is_open("trend") else trends_of(given.trend)
@@ -132,15 +135,9 @@ class Search:
 
     def run(self) -> Suggestion:
         """Choose everything that is open."""
-        self.on_progress("choosing seasons", 0, 0)
-        self.regression = self._regression()
-        if self.takes_inputs:
-            self._choose_seasons()
-        self.candidates = Candidates(self.series, self.sample, self._level(), self.threads)
+        self.prepare()
         self.on_progress("choosing lags", 0, 0)
-        best = (
-            self._choose_lags() if self.is_open("ar") and self.takes_inputs else self._evaluate(self._specification())
-        )
+        best = self._choose_lags() if self.is_open("ar") and self.takes_inputs else self.evaluate(self.specification())
         if self.is_open("emission"):
             self.on_progress("choosing the emission", 0, 0)
             best = self._choose_family(best)
@@ -148,6 +145,14 @@ class Search:
             self.on_progress("choosing the number of states", 0, 0)
             best = self._choose_states(best)
         return Suggestion(self._settings(best.specification), self.gains, len(self.sample.y))
+
+    def prepare(self) -> None:
+        """Choose season and trend, if they are open, and what else regressions can say."""
+        self.on_progress("choosing seasons", 0, 0)
+        self.regression = self._regression()
+        if self.takes_inputs:
+            self._choose_seasons()
+        self.candidates = Candidates(self.series, self.sample, self._level(), self.threads)
 
     @property
     def takes_inputs(self) -> bool:
@@ -162,10 +167,11 @@ class Search:
 
     def _short(self, chosen: Specification) -> Any:
         """Return lags as a number if they are of the form that a number means."""
-        usual = AroundLevel if self._has_level(chosen.emission) else Intercept
+        usual = AroundLevel if self.has_level(chosen.emission) else Intercept
         return chosen.ar.order if isinstance(chosen.ar, usual) and chosen.ar == usual(chosen.ar.order) else chosen.ar
 
-    def _has_level(self, emission: Any) -> bool:
+    def has_level(self, emission: Any) -> bool:
+        """Whether observations of a family return to a level, so that lags can be around it."""
         at = moves(family_of(emission, self.series))
         return not bool((at.level[at.predicted] < 0).any())
 
@@ -181,7 +187,11 @@ class Search:
         if not self.kind.is_real:
             return Regression(self.wide, np.log1p(y))
         plain = Regression(self.wide, y)
-        if self.kind.values != "positive" or not self.is_open("emission"):
+        if not self.is_open("emission"):
+            return plain
+        if self.kind.base == "gaussian" and y.shape[1] == 1 and plain.freedom[0] <= HEAVY:
+            self.emission = "free_student_t"  # a few extreme values do not decide on lags
+        if self.kind.values != "positive":
             return plain
         logs = Regression(self.wide, np.log(y), -np.log(y[self.wide.scored]).sum(1))
         design, lags = self._design([]), self.wide.lags
@@ -227,11 +237,8 @@ class Search:
         for period in self._periods():
             for order in (1, ORDERS[min(len(self.seasons), 1)]):
                 season = self._season(period, order)
-                try:
-                    densities = self._score([season])
-                except ValueError:  # its harmonics are there already
-                    continue
-                tried.append((self.regression.gain(densities, base), season))
+                if (densities := self._score_season(season)) is not None:
+                    tried.append((self.regression.gain(densities, base), season))
         best = max(tried, key=lambda one: (one[0].exceeds(SEASON_ERRORS), one[0].value), default=None)
         if best is None:
             return None
@@ -240,6 +247,13 @@ class Search:
         if not self._record("season", season_words([season]), season_words(self.seasons), gain, clear):
             return None
         return self._with_best_order(season)
+
+    def _score_season(self, season: Season) -> Array | None:
+        """Held-out log densities (n,) with a season; None if the chosen ones have its harmonics."""
+        try:
+            return self._score([season])
+        except ValueError:
+            return None
 
     def _season(self, period: Any, order: int) -> Season:
         step, _ = steps_and_span(self.series)
@@ -251,9 +265,10 @@ class Search:
         step, _ = steps_and_span(self.series)
         steps = duration(season.period) / step if isinstance(season.period, str) else season.period
         orders = orders_of(steps, ORDERS[min(len(self.seasons), 1)])
-        scores = [self._score([Season(season.period, order)]) for order in orders]
-        best = max(scores, key=lambda one: float(one.mean()))
-        for order, densities in zip(orders, scores, strict=True):
+        scores = [(order, self._score_season(Season(season.period, order))) for order in orders]
+        found = [(order, densities) for order, densities in scores if densities is not None]
+        best = max((densities for _, densities in found), key=lambda one: float(one.mean()))
+        for order, densities in found:
             if not self.regression.gain(best, densities).exceeds(CLEAR):
                 return Season(season.period, order)
         return season
@@ -290,11 +305,11 @@ class Search:
         return Regression(self.sample, values).without_inputs(design)
 
     # ------------------------------------------------------------ lags, family, states
-    def _specification(self, **changes: Any) -> Specification:
+    def specification(self, **changes: Any) -> Specification:
         now = Specification(self.n_states, self.emission, self.ar, list(self.seasons), list(self.trends))
         return replace(now, **changes)
 
-    def _evaluate(self, specification: Specification) -> Candidate:
+    def evaluate(self, specification: Specification) -> Candidate:
         """Fit and score a specification; more than one lag around a level is reached from one lag."""
         order, warm = getattr(specification.ar, "order", 0), None
         if isinstance(specification.ar, AroundLevel) and order > 1:
@@ -304,59 +319,60 @@ class Search:
     def _try(self, specification: Specification, warm: Candidate | None = None) -> Candidate | None:
         """Fit and score a specification; None if it cannot be fitted."""
         try:
-            return self.candidates.evaluate(specification, warm) if warm else self._evaluate(specification)
+            return self.candidates.evaluate(specification, warm) if warm else self.evaluate(specification)
         except (ValueError, np.linalg.LinAlgError):
             logger.info("no fit of %s", specification, exc_info=True)
             return None
 
-    def _gain(self, better: Candidate, worse: Candidate) -> Gain:
+    def gain(self, better: Candidate, worse: Candidate) -> Gain:
         return self.sample.gain(better.densities, worse.densities)
 
     def _is_better(self, new: Candidate, old: Candidate) -> bool:
-        """Whether a gain is clear by itself, or is there and BIC agrees: rare events are in few of the blocks."""
-        gain = self._gain(new, old)
-        return gain.exceeds(CLEAR, LEAST) or (gain.exceeds(1.0, LEAST) and new.bic < old.bic - DECISIVE)
+        """Whether a gain is clear by itself, or typical of blocks and BIC agrees: events may be in few of them."""
+        gain, typical = self.gain(new, old), self.sample.typical_gain(new.densities, old.densities)
+        agreed = gain.exceeds(1.0, LEAST) or typical.exceeds(SEASON_ERRORS, LEAST)
+        return gain.exceeds(CLEAR, LEAST) or (agreed and new.bic < old.bic - DECISIVE)
 
     def _choose_lags(self) -> Candidate:
         """Choose the form and the number of lags; without lags, a further state may take their place."""
-        none = self._evaluate(self._specification())
-        order = self._largest_order()
+        none = self.evaluate(self.specification())
+        order = self.largest_order()
         if order == 0:
             return none
-        more = self._try(self._specification(n_states=self.n_states + 1)) or none
+        more = self._try(self.specification(n_states=self.n_states + 1)) or none
         rival = max(none, more, key=lambda c: float(c.densities.mean()))
-        forms = (AroundLevel, Intercept) if self._has_level(self.emission) else (Intercept,)
+        forms = (AroundLevel, Intercept) if self.has_level(self.emission) else (Intercept,)
         tried = [one for form in forms for one in self._chain(form, order)]
         if not tried:
             return none
         best = max(tried, key=lambda c: float(c.densities.mean()))
-        near = [c for c in tried if not self._gain(best, c).exceeds(CLEAR, LEAST / 2)]
+        near = [c for c in tried if not self.gain(best, c).exceeds(CLEAR, LEAST / 2)]
         chosen = min(near, key=lambda c: (c.specification.ar.order, tried.index(c)))
         accepted = self._is_better(chosen, rival)
         for c in tried:
-            one, states = self._gain(c, rival), rival.specification.n_states
+            one, states = self.gain(c, rival), rival.specification.n_states
             self._record("lags", lag_words(c.specification.ar), f"none, {states} states", one, accepted and c is chosen)
         if not accepted:
             return none
         self.ar = chosen.specification.ar
         return chosen
 
-    def _largest_order(self) -> int:
-        """Return the smallest number of lags within a standard error of the best, in regressions of a single state."""
+    def largest_order(self, errors: float = 1.0) -> int:
+        """Return the smallest number of lags within so many standard errors of the best, in regressions on lags."""
         design = self._design([])
         scores = [self.regression.densities(design, p) for p in range(self.wide.lags + 1)]
         best = max(scores, key=lambda one: float(one.mean()))
-        return next(p for p, one in enumerate(scores) if not self.regression.gain(best, one).exceeds(1.0))
+        return next(p for p, one in enumerate(scores) if not self.regression.gain(best, one).exceeds(errors))
 
     def _chain(self, form: Any, largest: int) -> list[Candidate]:
         """Candidates with 1, 2, ... lags of a form, until a further lag has no gain."""
         found: list[Candidate] = []
         for p in range(1, largest + 1):
-            new = self._try(self._specification(ar=form(p)), found[-1] if found else None)
+            new = self._try(self.specification(ar=form(p)), found[-1] if found else None)
             if new is None:
                 break
             found.append(new)
-            if len(found) > 1 and not self._gain(new, found[-2]).exceeds(1.0):
+            if len(found) > 1 and not self.gain(new, found[-2]).exceeds(1.0):
                 break
         return found
 
@@ -365,7 +381,7 @@ class Search:
         every = {str(self.emission): best}
         for emission in self.kind.families:
             if str(emission) not in every:
-                new = self._try(self._specification(emission=emission, ar=self._lags_for(emission)))
+                new = self._try(self.specification(emission=emission, ar=self._lags_for(emission)))
                 every |= {} if new is None else {str(emission): new}
         ordered = [every[str(emission)] for emission in self.kind.families if str(emission) in every]
         chosen = first = ordered[0]
@@ -374,26 +390,26 @@ class Search:
                 chosen = one
         for name, one in every.items():
             if one is not first:
-                self._record("family", name, str(first.specification.emission), self._gain(one, first), one is chosen)
+                self._record("family", name, str(first.specification.emission), self.gain(one, first), one is chosen)
         self.emission, self.ar = chosen.specification.emission, chosen.specification.ar
         return chosen
 
     def _lags_for(self, emission: Any) -> Any:
         """Return the chosen lags in a form that a family can have."""
-        if isinstance(self.ar, AroundLevel) and not self._has_level(emission):
+        if isinstance(self.ar, AroundLevel) and not self.has_level(emission):
             return Intercept(self.ar.order)
-        if isinstance(self.ar, Intercept) and self.is_open("ar") and self._has_level(emission):
-            return self.ar if self._has_level(self.emission) else AroundLevel(self.ar.order)
+        if isinstance(self.ar, Intercept) and self.is_open("ar") and self.has_level(emission):
+            return self.ar if self.has_level(self.emission) else AroundLevel(self.ar.order)
         return self.ar
 
     def _choose_states(self, best: Candidate) -> Candidate:
         """Choose the number of states: more for as long as BIC favours them and the held-out gain does not object."""
-        chosen = self._evaluate(self._specification(n_states=1))
+        chosen = self.evaluate(self.specification(n_states=1))
         for K in range(2, MOST_STATES + 1):
-            new = best if best.specification.n_states == K else self._try(self._specification(n_states=K))
+            new = best if best.specification.n_states == K else self._try(self.specification(n_states=K))
             if new is None:  # too few distinct values
                 break
-            gain, previous = self._gain(new, chosen), chosen.specification.n_states
+            gain, previous = self.gain(new, chosen), chosen.specification.n_states
             supported = self._has_further_state(new, chosen, gain)
             self._record("states", f"{K} states", f"{previous} state{'s' * (previous > 1)}", gain, supported)
             if supported:
