@@ -23,7 +23,7 @@ from rarehmm.exact.passes import decode
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters, Priors
 from rarehmm.model.simulation import simulate
-from rarehmm.posterior.event_evidence import with_evidence
+from rarehmm.posterior.event_evidence import with_enough, with_evidence
 from rarehmm.posterior.event_threshold import Candidates, Choice, chosen, criterion_of, expected_scores
 from rarehmm.posterior.events import Events
 from rarehmm.posterior.forecasting import forecast_after
@@ -739,6 +739,7 @@ class RareHMM(BaseEstimator):
         threshold: float | str = 0.5,
         gap: int = 2,
         shortest: int = 1,
+        least_evidence: float | None = None,
         causal: bool = False,
     ) -> Any:
         """List the stretches in which a rare state is probable.
@@ -763,6 +764,10 @@ class RareHMM(BaseEstimator):
             Events fewer than this many observations apart are merged.
         shortest : int
             Shortest event that is kept, in observations.
+        least_evidence : float, optional
+            Smallest ``evidence`` of an event that is kept.  In a series of T observations without any event, fewer than
+            T exp(-least_evidence) are expected by chance, if the model without the rare states is right: log T leaves
+            one at most.  By default, all events are kept.
         causal : bool
             Use filtered probabilities: only what was known at the time.
 
@@ -814,7 +819,7 @@ class RareHMM(BaseEstimator):
         found = self.with_evidence(events)
         if choice is not None:
             found.attrs.update({f"expected_{name}": getattr(choice, name) for name in ("precision", "recall", "f1")})
-        return found
+        return found if least_evidence is None else with_enough(found, least_evidence)
 
     def with_evidence(self, events: Events) -> Any:
         """Return the table of events with what speaks for each of them.

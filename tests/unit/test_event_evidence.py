@@ -8,7 +8,7 @@ import pytest
 from small_models import model_of
 
 import rarehmm as rh
-from rarehmm.exact.passes import joint_log_density, log_likelihood, predictive_log_density
+from rarehmm.exact.passes import joint_log_density, log_likelihood, predictive_log_density, smooth
 from rarehmm.posterior import event_evidence as module
 from rarehmm.posterior.event_evidence import Paths, draw_paths, evidence, onsets, runs_of, visited
 from rarehmm.posterior.event_threshold import Candidates, Choice, chosen, criterion_of, expected_scores, intervals
@@ -153,6 +153,31 @@ def test_the_table_has_what_speaks_for_each_event(fit):
     assert (found["onset_low"] <= found["onset_high"]).all()
     assert (found["onset_low"] <= found["start"]).all()
     assert found.attrs["expected_false_alarms"] == pytest.approx((1 - found["real"]).sum())
+
+
+@pytest.mark.jit
+def test_events_with_little_evidence_can_be_left_out(fit):
+    y = bursts()
+    every, kept = fit.rare_events(y), fit.rare_events(y, least_evidence=np.log(len(y)))
+    assert len(every) == 3
+    assert kept["start"].tolist() == [y.index[500], y.index[1800]]
+    assert kept["rank"].tolist() == [2, 1]
+    assert kept.attrs["expected_false_alarms"] < every.attrs["expected_false_alarms"]
+
+
+@pytest.mark.jit
+def test_chance_alone_gives_few_events_with_evidence():
+    """Without events: fewer than T exp(-evidence) of them, whatever the rare state is said to be."""
+    model = model_of(rh.Gaussian(), 2)
+    point = model.parameters([[0.98, 0.02], [0.3, 0.7]], mean=[0, 2], variance=1)
+    y = np.random.default_rng(0).normal(size=20_000)
+    series = rh.Series(y)
+    probability = smooth(model, point, series)[:, 1]
+    low, high = intervals(np.flatnonzero(probability >= 0.05), series, 2, 1)
+    found = evidence(model, point, series, np.array([1]), low, high)
+    assert len(low) > 50
+    for least in (2.0, 4.0, np.log(len(y))):
+        assert (found >= least).sum() <= len(y) * np.exp(-least)
 
 
 @pytest.mark.jit

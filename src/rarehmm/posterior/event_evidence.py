@@ -197,6 +197,14 @@ def with_evidence(
     return found
 
 
+def with_enough(table: Any, least: float) -> Any:
+    """The events of a table that have at least this evidence, ranked anew."""
+    found = table[table["evidence"] >= least].reset_index(drop=True)
+    found["rank"] = found["rank"].rank().astype(np.int64)
+    found.attrs = {**table.attrs, "expected_false_alarms": float((1 - found["real"]).sum())}
+    return found
+
+
 def evidence_for(
     rng: np.random.Generator, model: Model, points: list[Parameters], point: Parameters, series: Series, rare: IntArray,
     low: IntArray, high: IntArray,
