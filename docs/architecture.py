@@ -48,7 +48,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "conformance": ("requirements", "emission", "design", "sampler", "transition"),
     "posterior": (
         "model_settings", "named_coefficients", "posterior", "prediction", "regime_streams", "streaming", "forecasting",
-        "components", "residuals", "predictive_checks", "model_check", "verdict", "events",
+        "components", "residuals", "predictive_checks", "model_check", "verdict", "events", "event_evidence",
+        "event_threshold",
     ),
     "specification": ("given", "families", "terms", "models", "restored"),
     "choosing": ("kinds", "held_out", "regression", "periods", "candidates", "suggestion", "suggest", "remedy"),

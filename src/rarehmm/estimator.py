@@ -26,6 +26,8 @@ from rarehmm.exact.passes import decode
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters, Priors
 from rarehmm.model.simulation import simulate
+from rarehmm.posterior.event_evidence import with_enough, with_evidence
+from rarehmm.posterior.event_threshold import Candidates, Choice, chosen, criterion_of, expected_scores
 from rarehmm.posterior.events import Events
 from rarehmm.posterior.forecasting import forecast_after
 from rarehmm.posterior.model_check import NOT_WANTED, ModelCheck, check_model
@@ -754,9 +756,10 @@ class RareHMM(BaseEstimator):
         exog_transition: Any = None,
         states: Any = None,
         rare_states: npt.ArrayLike | None = None,
-        threshold: float = 0.5,
+        threshold: float | str = 0.5,
         gap: int = 2,
         shortest: int = 1,
+        least_evidence: float | None = None,
         causal: bool = False,
     ) -> Any:
         """List the stretches in which a rare state is probable.
@@ -771,13 +774,20 @@ class RareHMM(BaseEstimator):
             Inputs and known states of these observations, as in ``fit``.
         rare_states : array-like of int, optional
             The states that count as rare; by default ``rare_states_``.
-        threshold : float
+        threshold : float or str
             Total probability of the rare states at which an event starts; 0.5 minimises the expected number of
-            misclassified observations.
+            misclassified observations.  "f1": the one with the highest expected F1 by event; "precision=0.9": the one
+            that finds most, of those with this expected share of real events; "cost=10": the one with the lowest
+            expected cost, if a missed event costs ten times as much as a false one.  The expectations follow from the
+            posterior, and from known states where there are any; ``attrs`` of the table has them.
         gap : int
             Events fewer than this many observations apart are merged.
         shortest : int
             Shortest event that is kept, in observations.
+        least_evidence : float, optional
+            Smallest ``evidence`` of an event that is kept.  In a series of T observations without any event, fewer than
+            T exp(-least_evidence) are expected by chance, if the model without the rare states is right: log T leaves
+            one at most.  By default, all events are kept.
         causal : bool
             Use filtered probabilities: only what was known at the time.
 
@@ -787,7 +797,11 @@ class RareHMM(BaseEstimator):
             A row per event.  ``start``, ``end`` and ``peak_at`` are labels of the index of the data, or row numbers;
             ``duration`` counts observations; ``peak`` is the most extreme observation of the first column; ``state``
             is the most probable rare state; ``probability`` the mean probability of the rare states; ``sequence`` the
-            number of the sequence.
+            number of the sequence.  ``real`` is the probability that a rare state was visited during the event at all;
+            ``evidence`` what the rare states add to the log density of its observations, and ``evidence[column]`` to
+            that of each column alone; ``rank`` is 1 for the strongest; ``onset_low`` and ``onset_high`` are a 90 %
+            interval of where it began.  ``attrs["expected_false_alarms"]`` is the expected number of events that are
+            not real.
 
         Examples
         --------
@@ -812,11 +826,57 @@ class RareHMM(BaseEstimator):
                 stacklevel=2,
             )
         centre = self.ordinary_level(rare)
-        events = Events(series, rare, threshold=threshold, gap=gap, shortest=shortest, centre=centre)
+        level, choice = threshold, None
+        if isinstance(threshold, str):
+            choice = self._choice(threshold, series, rare, gap, shortest, causal)
+            level = choice.threshold
+        events = Events(series, rare, threshold=float(level), gap=gap, shortest=shortest, centre=centre)
         with progress_line(bool(self.verbose)) as on_progress:
             for first, _, probabilities in self.stream_proba(series, causal=causal, on_progress=on_progress):
                 events.add(first, probabilities)
-        return events.table()
+        if len(rare) > 0 and not events.rows:
+            warnings.warn(events.reason(), UserWarning, stacklevel=2)
+        found = self.with_evidence(events)
+        if choice is not None:
+            found.attrs.update({f"expected_{name}": getattr(choice, name) for name in ("precision", "recall", "f1")})
+        return found if least_evidence is None else with_enough(found, least_evidence)
+
+    def with_evidence(self, events: Events) -> Any:
+        """Return the table of events with what speaks for each of them.
+
+        Parameters
+        ----------
+        events : Events
+            The events, collected from the probabilities of the states.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As from ``rare_events``.
+        """
+        posterior = self._fitted()
+        return with_evidence(
+            events.table(), np.random.default_rng(0), posterior.model.on(events.series), self._points(), posterior.mean,
+            events.series, events.rare, events.rows,
+        )  # fmt: skip
+
+    def _choice(self, threshold: str, series: Series, rare: IntArray, gap: int, shortest: int, causal: bool) -> Choice:
+        """Return the threshold that has what is wanted of events, and what the posterior expects of them."""
+        criterion, candidates = criterion_of(threshold), Candidates(rare)
+        for first, _, probabilities in self.stream_proba(series.without_states(), causal=causal):
+            candidates.add(first, probabilities)
+        rng, model = np.random.default_rng(0), self._fitted().model.on(series)
+        scores = expected_scores(rng, model, self._points(), series, candidates, gap=gap, shortest=shortest)
+        if (found := chosen(criterion, scores)) is None:
+            return Choice(0.5, 0.0, 0.0, 0, 0.0, 0.0)
+        if criterion.name == "precision" and found.precision < criterion.value:
+            warnings.warn(
+                f"no threshold has an expected precision of {criterion.value:g}; the highest is "
+                f"{found.precision:.2f}, at threshold={found.threshold:g}.",
+                UserWarning,
+                stacklevel=3,
+            )
+        return found
 
     def ordinary_level(self, rare: IntArray) -> float:
         """Return the mean level (first parameter) of the states that are not rare, weighted by occupancy.

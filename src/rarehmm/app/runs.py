@@ -179,7 +179,7 @@ def write_results(
     for first, last, probabilities in hmm.stream_proba(series, on_progress=on_progress):
         events.add(first, probabilities)
         overview.add(series.read(first, last)[:, 0], probabilities[:, rare].sum(1), probabilities.argmax(1))
-    table = events.table()
+    table = hmm.with_evidence(events)
     on_progress("forecast", 0, 0)
     forecast = forecast_of(hmm, series, settings)
     result = RunResult(hmm, table, forecast)

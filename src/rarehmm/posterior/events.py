@@ -66,6 +66,7 @@ class Events:
         self.centre = series.summaries[0].mean if centre is None else centre
         self.found: list[dict[str, Any]] = []
         self.rows: list[tuple[int, int]] = []  # first row of each event, and one past its last
+        self.highest = 0.0  # probability of the rare states
         self.open: Event | None = None  # the event that may continue in the next stretch
 
     def add(self, first: int, probabilities: Array) -> None:
@@ -73,6 +74,7 @@ class Events:
         last, bounds = first + len(probabilities), self.series.bounds
         mass = probabilities[:, self.rare]
         mass = np.column_stack([mass, np.minimum(mass.sum(1), 1.0)])  # (n, R + 1)
+        self.highest = max(self.highest, float(mass[:, -1].max(initial=0.0)))
         above = np.concatenate([[False], mass[:, -1] >= self.threshold, [False]])
         joins = bounds[(bounds > first) & (bounds < last)] - first
         split = joins[above[joins] & above[joins + 1]]  # an event ends here, and the next sequence starts with one
@@ -124,6 +126,15 @@ class Events:
                 "sequence": int(np.searchsorted(series.bounds, low, side="right")) - 1,
             }
         )
+
+    def reason(self) -> str:
+        """Why there is no event, and what would make one."""
+        if self.highest < self.threshold:
+            return (
+                f"there are no events: the probability of the rare states is {self.highest:.3g} at most, and threshold "
+                f"is {self.threshold:g}. A lower threshold lists where it is highest."
+            )
+        return f"there are no events of {self.shortest} observations or more; choose a smaller value of shortest."
 
     def table(self) -> Any:
         """Return the events as a pandas DataFrame, once all probabilities have been added.
