@@ -18,7 +18,7 @@ from rarehmm.search.long_series import anchored_sample, with_exact_curvature
 SIZES = 1 << 14, 1 << 16  # observations in samples, to be tried until one is good enough
 WORTHWHILE = 4  # a sample is not worth its set-up where the series is not so many times as long
 POINTS = 32  # at which log posteriors are compared
-MOST_POINTS = 20  # points of the Laplace approximation per effective draw that is wanted
+MOST_DRAWN = 20  # points of the Laplace approximation per effective draw that is wanted
 
 
 def stand_in(job: Job) -> tuple[Observations, list[Check]]:
@@ -50,5 +50,5 @@ def laplace_points(job: Job, roots: Roots, first: Weighted) -> Weighted:
     if first.effective >= job.wanted:
         return first
     job.on_progress("importance sampling", 0, 0)
-    size = int(min(enough, MOST_POINTS * job.wanted))
+    size = int(min(enough, MOST_DRAWN * job.wanted))
     return laplace_importance(job.rng, roots, (*(t for t in LAPLACE_POINTS if t < size), size), limit=None)
