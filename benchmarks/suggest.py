@@ -5,9 +5,12 @@
 
 import argparse
 import json
+import os
 import pathlib
 import time
 import warnings
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import numpy as np
 from machine import made_by
@@ -137,7 +140,9 @@ def judged(settings, truth):
 
 def tried(kind, seed):
     y, truth, T = series(kind, seed)
-    found = rh.suggest(y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = rh.suggest(y, threads=1)
     missed, extra = judged(found.settings, truth)
     states = found.settings["n_components"]
     print(kind.__name__, seed, T, truth, found.sentence, missed, extra, flush=True)
@@ -171,11 +176,12 @@ def main():
     ask = argparse.ArgumentParser(description=__doc__)
     ask.add_argument("--seed", type=int, default=FIRST_SEED)
     ask.add_argument("--each", type=int, default=EACH)
+    ask.add_argument("--jobs", type=int, default=os.cpu_count())
     use, made = ask.parse_args(), made_by("suggest")
     began = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        rows = [tried(kind, use.seed + i) for i in range(use.each) for kind in KINDS]
+    every = [(kind, use.seed + i) for i in range(use.each) for kind in KINDS]
+    with ProcessPoolExecutor(use.jobs, get_context("spawn")) as pool:
+        rows = list(pool.map(tried, *zip(*every, strict=True)))
     print(report(rows, made), f"{time.perf_counter() - began:.0f} s")
     if use.seed == FIRST_SEED:
         (RESULTS / "suggest.json").write_text(json.dumps(rows, indent=1) + "\n")

@@ -43,7 +43,8 @@ from rarehmm.specification.restored import inputs_of
 
 logger = logging.getLogger(__name__)
 FILES = ("settings.yaml", "posterior.nc", "regimes.json", "events.csv", "forecast.csv", "diagnosis.json", "report.html",
-       "log.txt", "suggestion.txt")  # fmt: skip
+       "log.txt")  # fmt: skip
+SUGGESTION = "suggestion.txt"  # of runs with settings that were chosen automatically
 
 
 class RunResult(NamedTuple):
@@ -68,7 +69,7 @@ def create(folder: Path, settings: Settings, force: bool = False) -> None:
         content = "a run" if "settings.yaml" in existing else "files"
         raise ValueError(f"{folder} already holds {content}; use another folder, or --force to overwrite it.")
     folder.mkdir(parents=True, exist_ok=True)
-    for name in FILES:
+    for name in (*FILES, SUGGESTION):
         (folder / name).unlink(missing_ok=True)
     write(folder / "settings.yaml", settings.to_yaml())
 
@@ -287,9 +288,9 @@ def forecast_table(forecast: Forecast) -> pd.DataFrame:
 
 def chosen_terms(folder: Path) -> dict[str, str]:
     """Return what was chosen automatically and why, as a sentence for the report, if anything was."""
-    if not (folder / "suggestion.txt").is_file():
+    if not (folder / SUGGESTION).is_file():
         return {}
-    text = (folder / "suggestion.txt").read_text(encoding="utf-8")
+    text = (folder / SUGGESTION).read_text(encoding="utf-8")
     return {"chosen": text.splitlines()[-1]}
 
 

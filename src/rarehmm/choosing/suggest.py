@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 AUTO = "auto"
 REGRESSION_ROWS, MODEL_ROWS = 100_000, 20_000  # rows of the samples for regressions and for models with states
+FEWEST_ROWS = 6_000  # of the latter, however many columns there are
 SEASON_ERRORS, CLEAR = 4.0, 2.0  # standard errors that the gain of a season or trend, and of anything else, must exceed
 LEAST = 0.002  # gain of lags and families, in nats per observation, below which they are not worth a term
 DECISIVE = 10.0  # difference in BIC
@@ -121,7 +122,10 @@ class Search:
         self.gains: list[TermGain] = []
         self.regression: Regression
         self.candidates: Candidates
-        self.wide, self.sample = Sample(series, REGRESSION_ROWS), Sample(series, rows)
+        self.wide, self.sample = (
+            Sample(series, REGRESSION_ROWS),
+            Sample(series, max(rows // series.n_columns, FEWEST_ROWS)),
+        )
         self.kind = kind_of(series, self.wide.y)
         self.seasons = [] if self.is_open("season") else seasons_of(given.season)
         self.trends = [] if self.is_open("trend") else trends_of(given.trend)
@@ -343,17 +347,13 @@ class Search:
         rival = max(none, more, key=lambda c: float(c.densities.mean()))
         forms = (AroundLevel, Intercept) if self.has_level(self.emission) else (Intercept,)
         tried = [one for form in forms for one in self._chain(form, order)]
-        if not tried:
-            return none
-        best = max(tried, key=lambda c: float(c.densities.mean()))
-        near = [c for c in tried if not self.gain(best, c).exceeds(CLEAR, LEAST / 2)]
-        chosen = min(near, key=lambda c: (c.specification.ar.order, tried.index(c)))
-        accepted = self._is_better(chosen, rival)
+        worthwhile = [c for c in tried if self._is_better(c, rival)]
+        best = max(worthwhile, key=lambda c: float(c.densities.mean()), default=none)
+        near = [c for c in worthwhile if not self._is_better(best, c)]
+        chosen = min(near, key=lambda c: (c.specification.ar.order, tried.index(c)), default=none)
         for c in tried:
             one, states = self.gain(c, rival), rival.specification.n_states
-            self._record("lags", lag_words(c.specification.ar), f"none, {states} states", one, accepted and c is chosen)
-        if not accepted:
-            return none
+            self._record("lags", lag_words(c.specification.ar), f"none, {states} states", one, c is chosen)
         self.ar = chosen.specification.ar
         return chosen
 

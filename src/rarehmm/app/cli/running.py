@@ -100,7 +100,7 @@ def fit(
         merged, suggestion = runs.with_suggestion(merged, given, series)
     runs.create(out, merged, force)
     if suggestion is not None:
-        runs.write(out / "suggestion.txt", suggestion.describe() + "\n")
+        runs.write(out / runs.SUGGESTION, suggestion.describe() + "\n")
         if shown:
             console.print(rich_escape(suggestion.sentence), soft_wrap=True)
     return finish(out, merged, series, quiet, as_json)
