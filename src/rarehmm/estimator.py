@@ -801,7 +801,7 @@ class RareHMM(BaseEstimator):
             ``evidence`` what the rare states add to the log density of its observations, and ``evidence[column]`` to
             that of each column alone; ``rank`` is 1 for the strongest; ``onset_low`` and ``onset_high`` are a 90 %
             interval of where it began.  ``attrs["expected_false_alarms"]`` is the expected number of events that are
-            not real.
+            not real, and ``attrs["reason"]`` says why there is none.
 
         Examples
         --------
@@ -834,9 +834,9 @@ class RareHMM(BaseEstimator):
         with progress_line(bool(self.verbose)) as on_progress:
             for first, _, probabilities in self.stream_proba(series, causal=causal, on_progress=on_progress):
                 events.add(first, probabilities)
-        if len(rare) > 0 and not events.rows:
-            warnings.warn(events.reason(), UserWarning, stacklevel=2)
         found = self.with_evidence(events)
+        if len(rare) > 0 and not events.rows:
+            found.attrs["reason"] = events.reason()
         if choice is not None:
             found.attrs.update({f"expected_{name}": getattr(choice, name) for name in ("precision", "recall", "f1")})
         return found if least_evidence is None else with_enough(found, least_evidence)

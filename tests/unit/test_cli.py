@@ -92,7 +92,7 @@ def test_files_that_stay_where_they_are_give_what_csv_gives(flux, tmp_path, name
     for out, given in (("csv", ["flux.csv"]), ("other", names)):
         invoke("fit", *(str(flux / name) for name in given), *options, "--out", str(tmp_path / out))
     assert (tmp_path / "other" / "events.csv").read_text() == (tmp_path / "csv" / "events.csv").read_text()
-    assert (tmp_path / "other" / "events.csv").read_text().count("2026-01-01 16:40:00") == 1
+    assert (tmp_path / "other" / "events.csv").read_text().count("\n2026-01-01 16:40:00,") == 1
     given = yaml.safe_load((tmp_path / "other" / "settings.yaml").read_text())["file"]
     assert given == ([str(flux / name) for name in names] if len(names) > 1 else str(flux / names[0]))
     (tmp_path / "other" / "report.html").unlink()

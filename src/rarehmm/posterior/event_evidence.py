@@ -137,7 +137,7 @@ def evidence(model: Model, point: Parameters, series: Series, rare: IntArray, lo
 def evidence_by_column(
     model: Model, point: Parameters, series: Series, rare: IntArray, low: IntArray, high: IntArray
 ) -> dict[str, Array]:
-    """The same from each column alone, by name, for families that take rows with missing columns."""
+    """Evidence from each column alone, by name, for families that take rows with missing columns."""
     partial = hook(model.family, "accepts_partial_rows") and model.autoregression is None
     if series.n_columns == 1 or not partial or len(rare) >= model.n_states:
         return {}
