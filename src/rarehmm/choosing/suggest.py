@@ -72,7 +72,7 @@ def suggest(
     ----------
     y : array-like, path or Series
         The observations, in any form that ``RareHMM.fit`` accepts.  Of a long series, evenly spaced pieces are used:
-        100,000 rows to find seasons, 20,000 rows for everything else.
+        100,000 rows to find seasons, 20,000 rows (fewer of several columns) for everything else.
     lengths : sequence of int, optional
         Lengths of the sequences that are concatenated in ``y``.
     exog : optional
