@@ -79,6 +79,7 @@ SAYS = {
         GOOD, FITS, r"coefficient\[requests\] +0\.2", r"(?:9[5-9]|100)% of the simulated", r"\n\[1\]\n",
         r"'ar': 1, 'n_components': 2",
     ],
+    "how-to/events.md": [r"events, of which [\d.]+ are expected", r"precision=0.95 \d+ events", r"of \d+ events"],
     "how-to/own_family.md": ["Laplace satisfies the contract:", GOOD, "2 events"],
     "how-to/time_stamps.md": [
         r"3 rows are missing in 2 places: y\[700\]", r"40,000 observations, 40[34] missing", r"\n438[01]$",
@@ -151,6 +152,7 @@ def test_what_is_not_run_is_known():
     assert titles == {
         ("how-to/cluster.md", "not run: needs a cluster"),
         ("how-to/long.md", "not run: needs files and a cluster"),
+        ("how-to/season_and_autocorrelation.md", "not run: needs a file of yours"),
         ("reference/command_line.md", "not run: needs a file of yours; the tutorial runs one like it"),
         ("reproduction/index.md", "not run: needs the downloaded files"),
     }
