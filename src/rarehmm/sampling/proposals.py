@@ -156,7 +156,8 @@ def around_heaviest(rng: np.random.Generator, points: Array, log_weights: Array)
         closest = nearest[np.argsort(((z[nearest] - z[i]) ** 2).sum(1))][: max(1, near // 4)]
         taken[closest] = True
         apart, share = points[nearest] - points[i], weights[nearest] + 1 / n
-        covariance = (share[:, None] * apart).T @ apart / share.sum() + 1e-6 * np.diag(np.diag(every))
+        covariance = (share[:, None] * apart).T @ apart / share.sum()
+        covariance += 1e-6 * np.diag(np.diag(every) + np.diag(covariance))  # neighbours may be far, and on a plane
         centres.append(i)
         factors.append(np.linalg.cholesky(covariance))
         if len(centres) == HEAVIEST:
