@@ -100,7 +100,10 @@ def test_a_good_posterior_of_a_bad_model_is_no_reason_for_trust():
     assert found.verdicts_[0].startswith("Posterior: all checks passed.")
     expected = "Model: does not fit the series, so do not rely on its probabilities and intervals: residual autocorr"
     assert found.verdicts_[1].startswith(expected)
-    assert found.model_check_ == found.check(walk)
+    first, again = (
+        [(c.name, c.value, c.passed) for c in one.checks] for one in (found.model_check_, found.check(walk))
+    )
+    assert first == again  # whose message may name a remedy, which takes longer to find
     assert not found.model_check_.passed
 
 

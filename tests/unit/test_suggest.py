@@ -17,7 +17,6 @@ from rarehmm.choosing.periods import calendar_periods, is_multiple, periodogram_
 from rarehmm.choosing.regression import Regression, Robust, robust_regression
 from rarehmm.choosing.suggestion import lag_words, season_words
 
-pytestmark = pytest.mark.jit
 
 T = 3_000
 
@@ -47,12 +46,14 @@ def found():
     return rh.suggest(load(np.random.default_rng(1)))
 
 
+@pytest.mark.jit
 def test_season_lags_and_states_are_chosen(found):
     assert found.settings == {
         "n_components": 2, "emission": "gaussian", "ar": 1, "season": [rh.Season("1D", 1)], "trend": None,
     }  # fmt: skip
 
 
+@pytest.mark.jit
 def test_a_table_and_a_sentence_say_why(found):
     table = found.table.set_index("term")
     assert table.loc["season of 1D", "chosen"]
@@ -61,16 +62,19 @@ def test_a_table_and_a_sentence_say_why(found):
     assert found.sentence.startswith("The series suits a model with 2 states, Gaussian noise, season of 1D and 1 lag;")
 
 
+@pytest.mark.jit
 def test_events_in_white_noise_need_no_lags():
     y = with_events(np.random.default_rng(2).normal(size=T), 6.0)
     settings = rh.suggest(y).settings
     assert settings == {"n_components": 2, "emission": "gaussian", "ar": None, "season": None, "trend": None}
 
 
+@pytest.mark.jit
 def test_white_noise_has_one_state():
     assert rh.suggest(np.random.default_rng(3).normal(size=T)).settings["n_components"] == 1
 
 
+@pytest.mark.jit
 def test_counts_and_positive_numbers_have_families_of_their_own():
     rng = np.random.default_rng(4)
     rate = with_events(np.full(T, 2.0), 10.0)
@@ -81,6 +85,7 @@ def test_counts_and_positive_numbers_have_families_of_their_own():
     assert rh.suggest(np.exp(logs), n_components=2, ar=None, season=None).settings["emission"] == "log_normal"
 
 
+@pytest.mark.jit
 def test_what_is_given_stays(found):
     y = load(np.random.default_rng(1))
     given = {"n_components": 3, "emission": "free_student_t", "ar": 2, "season": "1D"}
@@ -88,6 +93,7 @@ def test_what_is_given_stays(found):
     assert {name: settings[name] for name in given} == given | {"season": [rh.Season("1D")]}
 
 
+@pytest.mark.jit
 def test_gaps_sequences_and_inputs():
     rng = np.random.default_rng(5)
     temp = rng.normal(size=(T, 1))
@@ -103,6 +109,7 @@ def test_short_series_are_refused():
 
 
 # ---------------------------------------------------------------- the estimator and the command line
+@pytest.mark.jit
 def test_auto_settings_of_the_estimator():
     y = load(np.random.default_rng(1))
     hmm = rh.RareHMM("auto", ar="auto", season="auto", emission="auto", method="map", check_model=False).fit(y)
@@ -113,6 +120,7 @@ def test_auto_settings_of_the_estimator():
     assert len(hmm.rare_events(y)) == 7
 
 
+@pytest.mark.jit
 def test_auto_on_the_command_line(tmp_path):
     y = load(np.random.default_rng(1))
     y.rename_axis("time").to_csv(tmp_path / "load.csv")
@@ -140,6 +148,7 @@ def test_words():
     assert lag_words(rh.Intercept(2)) == "2 lags (intercept form)"
 
 
+@pytest.mark.jit
 def test_a_check_names_the_lags_that_would_help():
     y = noise(np.random.default_rng(6), 0.8)
     hmm = rh.RareHMM(1, method="map", check_model=False).fit(y)
