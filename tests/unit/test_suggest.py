@@ -17,7 +17,6 @@ from rarehmm.choosing.periods import calendar_periods, is_multiple, periodogram_
 from rarehmm.choosing.regression import Regression, Robust, robust_regression
 from rarehmm.choosing.suggestion import lag_words, season_words
 
-
 T = 3_000
 
 
