@@ -27,6 +27,7 @@ import rarehmm as rh
 from rarehmm.emissions import families
 from rarehmm.posterior.prediction import Stream
 from rarehmm.sampling.rule import METHODS
+from rarehmm.specification.families import family_of
 
 HERE = str(pathlib.Path(rh.__file__).parent)
 REFUSALS = (ValueError, TypeError, MemoryError, rh.ReadError, rh.DivergedError)
@@ -363,7 +364,10 @@ def settings(case, X, lengths):
     if not given & more.keys():
         return more
     y, plain = rh.Series(X, lengths), rh.RareHMM(K, emission=case.emission, method="map", verbose=0)
-    family, (low, mean, high) = plain._family(y), (y.summaries[0].low, y.summaries[0].mean, y.summaries[0].high)
+    family, (low, mean, high) = (
+        family_of(case.emission, y),
+        (y.summaries[0].low, y.summaries[0].mean, y.summaries[0].high),
+    )
     first, unknown = family.parameters[0].name, [[None] * K for _ in range(K - 1)]
     labels = np.random.default_rng(0).integers(0, K, len(y))
     message = {
