@@ -24,7 +24,7 @@ $(VENV)/bench: $(VENV)/ready
 demo: $(VENV)/ready  ## simulate a series with a rare regime, fit it, write a report
 	$(BIN)/rarehmm demo
 
-test:  ## linter, types and tests; six to nine minutes on two cores, set-up included
+test:  ## linter, types and tests; twelve minutes on two cores, set-up included
 	@started=$$(date +%s) && \
 	$(MAKE) --no-print-directory lint unit && \
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target types cluster && \
@@ -41,13 +41,13 @@ types: $(VENV)/ready
 TESTS := $(BIN)/pytest -n auto --dist worksteal
 
 unit: $(VENV)/ready  ## tests of what is compiled
-	$(TESTS) -m "not nightly and not cluster and (jit or not plain)"
+	$(TESTS) -m "not nightly and not cluster and (jit or not plain)" --cov --cov-report= --cov-fail-under=0
 
 cluster: $(VENV)/ready  ## tests that start and kill processes
 	$(BIN)/pytest -m "cluster and not nightly"
 
-nojit: $(VENV)/ready  ## tests without the compiler, with line coverage of src
-	NUMBA_DISABLE_JIT=1 $(TESTS) -m "not nightly and not jit" --cov --cov-report=term-missing:skip-covered
+nojit: $(VENV)/ready  ## tests without the compiler; line coverage of src, with that of `make unit` before
+	NUMBA_DISABLE_JIT=1 $(TESTS) -m "not nightly and not jit" --cov --cov-append --cov-report=term-missing:skip-covered
 
 nightly: export HYPOTHESIS_PROFILE := nightly
 nightly: $(VENV)/ready  ## every test in every size, with and without the compiler, and 10,000 hostile cases (hours)

@@ -16,6 +16,7 @@ from rarehmm.model import simulation
 from rarehmm.model.effect_simulation import moves_data
 from rarehmm.posterior.residuals import pseudo_residuals
 
+pytestmark = pytest.mark.jit  # many series
 CHOICES = [choice | {"known": False, "missing": False} for choice in covering()]
 BATCHES = 40
 

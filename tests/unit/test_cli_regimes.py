@@ -178,6 +178,7 @@ def test_a_forecast_takes_inputs_from_a_file(folder, capsys, tmp_path):
     assert "no column 'temp'" in said
 
 
+@pytest.mark.jit
 def test_a_stream_with_inputs_and_times_is_watched(folder, capsys, monkeypatch):
     rows = table()[140:165]
     lines = [f"{r.cpu},{r.temp},{r.time}\n" for r in rows.itertuples()]

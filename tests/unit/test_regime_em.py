@@ -122,7 +122,7 @@ def test_the_information_is_the_curvature_of_the_expected_log_density(choice):
 
 
 # ---------------------------------------------------------------- published models
-SLOW = ("GNP, AR(4)", "Filardo, AR(4)")  # without the compiler
+SLOW = ("GNP, AR(4)", "Filardo, AR(4)", "federal funds, 3 regimes")  # without the compiler
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.jit) if n in SLOW else n for n in NAMES])
