@@ -42,6 +42,7 @@ DIFFERING = 40_000  # the same where rows differ, whose passes take several time
 SOME = 10_000  # observations from which the centres of clusters are found where only rough ones are needed
 LONG = 1_000_000  # longer series are represented by a sample of this size
 PLACES = 1000  # surprising observations whose neighbourhoods are part of a sample
+THINNED = 4  # one of so many of them is, in the smaller sample where rows differ
 QUIET = 1000  # observations in the quietest stretches that are part of a sample, for each span
 SPANS = (10, 100)  # window lengths over which local variability is measured
 NEAR = 100.0  # a candidate may lead to another mode that matters if its log posterior is at most this much lower
@@ -136,6 +137,8 @@ class Search:
             fit = self.climb(rough, from_labels(rough, few, first_labels(rough, few)), 10, few)
             places = informative_rows(rough, fit.parameters, series, threads)
             self.work = sample(series, places, long)
+            if size == DIFFERING:  # neighbourhoods would be most of the smaller sample
+                places = np.concatenate([np.sort(places[:PLACES])[::THINNED], places[PLACES:]])
             self.small = sample(series, places, size)
 
     def with_states(self, K: int) -> Model:
