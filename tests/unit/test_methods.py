@@ -1,5 +1,7 @@
 """Every method and every turn of the decision rule, on a series so short that nothing needs to be compiled."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy.signal import lfilter
@@ -369,6 +371,14 @@ def test_chains_that_diverge_are_noted_and_replaced(two, mode, monkeypatch):
     assert found.why[1].startswith("chains on windows diverge (mean[0] diverged at draw 1 of chain 0")
     with pytest.raises(DivergedError):  # those who asked for chains are told
         infer(np.random.default_rng(1), model, series, start=start, wanted=50, method="chain")
+
+
+def test_many_parameters_leave_fewer_points_effective():
+    def least(d):
+        return inference.least_share(SimpleNamespace(mode=SimpleNamespace(model=SimpleNamespace(size=d))))
+
+    assert [least(d) for d in (2, 12, 1000)] == [0.8, 0.8, inference.ENOUGH]
+    assert least(36) == pytest.approx(0.8**3)
 
 
 @pytest.mark.filterwarnings("ignore:Do not trust")

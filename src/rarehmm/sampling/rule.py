@@ -1,8 +1,9 @@
 """The decision rule: which method samples the posterior, and why.
 
 1. There is one mode that matters, every state has at least ``FEW`` observations, the posterior is nearly Gaussian in
-   cube-root coordinates (importance sampling from the Laplace approximation keeps at least 80 % of its points) and a
-   buffer passes its test: chains on windows with control variates, whose cost does not grow with the series.
+   cube-root coordinates (importance sampling from the Laplace approximation keeps at least 80 % of its points, or
+   fewer with more than ``FEW_PARAMETERS``) and a buffer passes its test: chains on windows with control variates, whose
+   cost does not grow with the series.
 2. Else importance sampling from adaptive mixtures, in cube-root coordinates.  Where only the windows fail, the first
    proposal is at the mode; otherwise it is fitted to draws of short chains of Hamiltonian Monte Carlo from every mode
    that matters: posteriors from few rare observations have long arms, which no curvature at the mode shows, and no
@@ -110,6 +111,7 @@ FEW = (
 )
 SMALLEST_SHARE = 1e-3  # of the evidence, by the Laplace approximation: modes with less are left out
 ENOUGH = 0.1  # least share of effective points of the Laplace approximation where rows differ: more of them are drawn
+FEW_PARAMETERS = 12  # with more of them, points of a posterior that is as nearly Gaussian in each have smaller shares
 COVERED = 0.99  # least share of the evidence of all modes found that those sampled must have
 NOTED_SHARE = 0.01  # of posterior mass outside the largest mode; more of it is noted
 
@@ -331,7 +333,7 @@ def by_rule(job: Job, forced: bool = False) -> Inference:
         return by_points(job)
     modes, neglected = modes_that_matter(job)
     job.on_progress("which method?", 0, 0)
-    share = laplace_importance(job.rng, Roots(mode, series, job.threads)).share
+    share = laplace_importance(job.rng, Roots(mode, series, job.threads), limit=least_share(job)).share
     near = Check("nearly Gaussian", share, True, "effective fraction of points of the Laplace approximation")
     why = [f"{share:.0%} of the points of the Laplace approximation are effective"]
     gaussian = is_nearly_gaussian(job, modes, share, why)
@@ -388,7 +390,12 @@ def by_points(job: Job) -> Inference:
 
 def is_nearly_gaussian(job: Job, modes: list[Mode], share: float, why: list[str]) -> bool:
     """Whether the curvature at the mode shows where the posterior is; reasons against it are added to ``why``."""
-    return suits_gaussian(job, modes, why) and share >= NEARLY_GAUSSIAN
+    return suits_gaussian(job, modes, why) and share >= least_share(job)
+
+
+def least_share(job: Job) -> float:
+    """Least share of effective points of the Laplace approximation to a posterior that is nearly Gaussian."""
+    return max(ENOUGH, NEARLY_GAUSSIAN ** max(1.0, job.mode.model.size / FEW_PARAMETERS))
 
 
 def suits_gaussian(job: Job, modes: list[Mode], why: list[str]) -> bool:
