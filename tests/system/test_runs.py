@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.signal import lfilter
 
 from rarehmm.app import runs
 from rarehmm.posterior.posterior import Posterior
@@ -194,6 +195,28 @@ def test_an_interrupted_run_is_taken_up_again(tmp_path):
     assert code in (0, 3)
     assert (tmp_path / "run" / "report.html").exists()
     one_line(run("resume", tmp_path / "run", code=1), "is finished")
+
+
+@pytest.mark.nightly
+def test_a_run_with_season_and_lags_that_is_killed_ends_as_one_that_is_not(tmp_path):
+    rng, T = np.random.default_rng(0), 3_000
+    y = lfilter([1.0], [1.0, -0.5], rng.normal(size=T)) + 2 * np.sin(np.arange(T) * 2 * np.pi / 24)
+    y[500:520] += 12
+    pd.DataFrame({"y": y}).to_csv(tmp_path / "y.csv", index=False)
+    command = ["fit", tmp_path / "y.csv", "--states", "2", "--ar", "1", "--season", "24", "--draws", "200"]
+    began = time.perf_counter()
+    run(*command, "--out", tmp_path / "whole")
+    seconds = time.perf_counter() - began
+    for part in (0.5, 0.8):
+        program = subprocess.Popen([PROGRAM, *map(str, command), "--out", tmp_path / "killed", "--quiet", "--force"])
+        time.sleep(part * seconds)
+        program.kill()
+        program.wait()
+        assert not (tmp_path / "killed" / "posterior.nc").exists()
+    run("resume", tmp_path / "killed")
+    whole, killed = (Posterior.load(tmp_path / name / "posterior.nc") for name in ("whole", "killed"))
+    for name in ("phi", "transition", "coefficients"):
+        np.testing.assert_array_equal(getattr(killed, name), getattr(whole, name))
 
 
 @pytest.mark.nightly

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import dask.array as da
 import numpy as np
 import pytest
+from scipy.signal import lfilter
 from small_models import Pair, model_of
 
 import rarehmm as rh
@@ -371,3 +372,18 @@ def test_finding_a_dozen_states_and_more_takes_a_bounded_amount_of_work(monkeypa
     spent, found = work_for_levels(monkeypatch, K, T)
     assert spent < initial.WORK + 60 * T * K**2
     np.testing.assert_allclose(np.sort(found.phi[:, 0]), 6 * np.arange(K), atol=0.5)
+
+
+@pytest.mark.jit
+def test_a_single_visit_in_autocorrelated_noise_is_found():
+    """Only its first and its last step are surprising."""
+    rng, T = np.random.default_rng(1), 4_000
+    levels = 20.0 * (np.cumsum(rng.random(T) < 0.005) % 2)
+    levels[2100:2110] = 40
+    y = levels + lfilter([1.0], [1.0, -0.95], rng.normal(size=T))
+    series = rh.Series(y)
+    model = rh.Model(rh.Gaussian(), 3, rh.default_priors(rh.Gaussian(), 3, series), autoregression=rh.AroundLevel(1))
+    found = find_states(model, series)[0].parameters
+    states = rh.smooth(model, found, series).argmax(1)
+    top = int(np.bincount(states[2100:2110]).argmax())
+    assert np.flatnonzero(states == top).tolist() == list(range(2100, 2110))

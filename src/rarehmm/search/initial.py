@@ -4,8 +4,8 @@ A rare state shows in observations that a fit with fewer states does not predict
 one-step predictive density under such a fit, a new state is seeded at the most surprising ones (several shares of them
 are tried), and a few EM steps show which candidate raises the log posterior most.  States are added one at a time,
 starting from K - 1 states and from fewer, so that several rare states can be found.  These candidates compete with
-k-means, with clusters of local variability (for states that differ only in variance) and with splits of existing
-states.
+k-means, with clusters of local variability (for states that differ only in variance), with splits of existing states
+and, where noise around levels is autocorrelated, with states of the largest and the smallest observations.
 
 For a long series, most of the work is done on a sample: evenly spaced pieces, the neighbourhoods of the most surprising
 observations in the whole series, and its quietest stretches.
@@ -30,6 +30,7 @@ from rarehmm.exact.block_sample import Observations
 from rarehmm.exact.blocks import Chunk, even_chunks, map_chunks
 from rarehmm.exact.em import Climb, em_steps, gradient_steps, has_em, has_statistics, scoring_steps
 from rarehmm.exact.passes import decode, expectations, log_likelihood, needs_edges, predictive_log_density
+from rarehmm.model.autoregression import AroundLevel
 from rarehmm.model.coordinates import AdditiveLogRatio
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
@@ -208,6 +209,8 @@ class Search:
         """Parameters with one state more than a fit: at surprising observations, at quiet ones, or by a split."""
         T = len(self.work)
         for seeds in surprising_groups(fewer, fit, self.work, self.threads):
+            yield append_state(model, fit, seeds, T)
+        for seeds in extreme_groups(fewer, fit, self.work):
             yield append_state(model, fit, seeds, T)
         for seeds in self.quiet:
             yield append_state(model, fit, seeds, T, least=1e-6)
@@ -473,6 +476,22 @@ def surprising_groups(model: Model, parameters: Parameters, series: Series, thre
     for count in dict.fromkeys(counts):
         groups += in_two_clusters(y[order[:count]])
     return [values for values in groups if len(values) >= 3]
+
+
+def extreme_groups(model: Model, fit: Parameters, series: Series) -> list[Array]:
+    """Groups (n, D) of the observations farthest above and below all others, apart from what inputs add.
+
+    Where noise around levels is autocorrelated, only the first observation of a visit is surprising.
+    """
+    if not isinstance(model.autoregression, AroundLevel):
+        return []
+    (y, seen), effects, rows, groups = all_rows(series), model.every_effect, series.read_rows(0, len(series)), []
+    for i, d in enumerate(effects.moves.predicted):
+        rest = effects.lagged_values(y[:, d], effects.predictors(fit, rows, i)[0], d)
+        for side in (-1, 1):
+            order = largest_indices(np.where(seen, side * rest, -np.inf), int(SHARES[1] * len(y)))
+            groups += [y[order[: max(int(share * len(y)), 4)]] for share in SHARES[1:]]
+    return [values[np.isfinite(values).all(1)] for values in groups if len(values) >= 4]
 
 
 def quiet_groups(series: Series) -> list[Array]:
