@@ -90,8 +90,9 @@ regime-cost: $(VENV)/ready  ## cost of a posterior with season and autocorrelate
 finding: $(VENV)/ready  ## are rare states found, without false ones (ten minutes); writes benchmarks/results
 	$(BIN)/python benchmarks/finding.py
 
-detection: $(VENV)/ready  ## solar flares and NAB, compared with a threshold and hmmlearn (ten minutes); writes benchmarks/results
+detection: $(VENV)/ready  ## solar flares and labelled anomalies, compared with what others use (an hour); writes benchmarks/results
 	$(BIN)/python benchmarks/detection.py
+	$(BIN)/python benchmarks/anomalies.py
 
 columns: $(VENV)/ready  ## cost of a window with several columns, relative to its arithmetic (a minute); writes benchmarks/results
 	$(BIN)/python benchmarks/columns.py

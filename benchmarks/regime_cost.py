@@ -2,17 +2,22 @@
 
 Times are from an array in memory, with all threads, nothing else running and warm caches; each is the smallest of
 several repeats.  An effective draw is one of the worst parameter; what it costs is measured on more of them, apart from
-what precedes them.  Writes results/regime_cost.*.
+what precedes them.  The longest series lies in a .npy file (``--folder`` needs 1 GB), and its fit is a process of its
+own.  Writes results/regime_cost.*.
 """
 
 import argparse
 import json
 import pathlib
+import subprocess
+import sys
+import tempfile
+import time
 import warnings
 
 import numpy as np
 from cost import timed
-from machine import made_by
+from machine import made_by, peak_memory
 from regime_configurations import CASES, around, model_of, simulated
 
 import rarehmm as rh
@@ -36,6 +41,9 @@ LIMITS = [  # of a figure, at T = 1e6 or at every length
 ]  # fmt: skip
 WORDS = {"mode": "s from array to mode", "draws": f"s to {WANTED:,} effective draws", "us": "µs an effective draw"}
 GROWTH = 1.5  # of an effective draw, from the shortest series to the longest
+
+PART, PARTS = 1_008_000, 100  # rows, weeks by the minute, and how many times that are in a file
+FROM_FILE = 300, 1.5e3  # seconds and MB that a fit of the file may take
 
 
 def fresh(case, y):
@@ -80,6 +88,33 @@ def measured(name, T, repeats):
     }  # fmt: skip
 
 
+def write_file(path):
+    """A long series with season and autocorrelated noise, which begins anew after each part."""
+    y = np.lib.format.open_memmap(path, "w+", float, (PART * PARTS,))
+    for i in range(PARTS):
+        series = simulated(COSTED[SEASON], 1 + i, PART)[1]
+        y[i * PART : (i + 1) * PART] = series.read(0, PART)[:, 0]
+
+
+def fit_file(path):
+    """Seconds, peak memory and the verdict of a fit of a file."""
+    began = time.perf_counter()
+    found = from_array(COSTED[SEASON], np.load(path, mmap_mode="r"), "auto")
+    return {
+        "T": PART * PARTS, "seconds": time.perf_counter() - began, "MB": peak_memory(), "method": found.method,
+        "effective": found.effective, "verdict": found.verdict,
+    }  # fmt: skip
+
+
+def of_file(folder):
+    """The figures of a fit of the file, in a process of its own."""
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        path = pathlib.Path(place) / "y.npy"
+        write_file(path)
+        words = [sys.executable, __file__, "--fit-file", path]
+        return json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+
+
 # ---------------------------------------------------------------- report
 def kept(found):
     """A line for each limit, and whether it is kept."""
@@ -99,7 +134,7 @@ def kept(found):
             )
 
 
-def report(made, found):
+def report(made, found, file):
     lines = [
         "# The cost of a posterior with season and autocorrelated noise",
         "",
@@ -118,6 +153,14 @@ def report(made, found):
             f"| {r['effective']:.0f} | {r['prepare']:.1f} | {r['us']:.0f} | {r['share']:.0%} |"
         )
     lines += ["", *(f"- {text}: {'yes' if reached else '**no**'}" for text, reached in kept(found))]
+    if file:
+        seconds, memory = FROM_FILE
+        small = file["seconds"] <= seconds and file["MB"] <= memory
+        lines.append(
+            f"- {SEASON}, T = {file['T']:,} from a .npy file: {file['seconds']:.0f} s to {file['effective']:.0f} "
+            f"effective draws, at most {file['MB']:,.0f} MB (limits {seconds} s, {memory:,.0f} MB): "
+            f"{'yes' if small else '**no**'}; {file['verdict']}"
+        )
     lines += [
         f"- {r['name']}, T = {r['T']:.0e}: {r['verdict']}" for r in found if not r["verdict"].startswith("All checks")
     ]
@@ -130,18 +173,27 @@ def main():
     ask.add_argument("--sizes", nargs="*", type=int, default=list(SIZES))
     ask.add_argument("--repeats", type=int, default=3, help="at lengths below 1e7, where there is one less")
     ask.add_argument("--quick", action="store_true", help="write nothing")
-    use, made, found = ask.parse_args(), made_by("regime-cost"), []
+    ask.add_argument("--folder", default=None, help="where the file lies; by default, where temporary files are")
+    ask.add_argument("--fit-file", help="fit this file and print what it took")
+    use, made, path = ask.parse_args(), made_by("regime-cost"), RESULTS / "regime_cost.json"
     warnings.simplefilter("ignore", RuntimeWarning)
-    for name in use.cases:
-        measured(name, 30_000, 1)  # warms caches
-        for T in use.sizes:
+    if use.fit_file:
+        print(json.dumps(fit_file(use.fit_file), default=float))
+        return
+    found, file = [], None
+    jobs = [(name, T) for name in use.cases for T in use.sizes]
+    for name, T in [*jobs, (None, None)]:
+        if name is None:
+            file = of_file(use.folder)
+        else:
+            if use.sizes[0] == T:
+                measured(name, 30_000, 1)  # warms caches
             found.append(measured(name, T, max(1, use.repeats - (SIZES[-1] <= T))))
-            print(json.dumps(found[-1], default=float), flush=True)
-            if not use.quick:
-                kept_rows = {"made": made, "rows": found}
-                (RESULTS / "regime_cost.json").write_text(json.dumps(kept_rows, indent=1, default=float) + "\n")
-                (RESULTS / "regime_cost.md").write_text(report(made, found))
-    print(report(made, found))
+        print(json.dumps(found[-1] if name else file, default=float), flush=True)
+        if not use.quick:
+            path.write_text(json.dumps({"made": made, "rows": found, "file": file}, indent=1, default=float) + "\n")
+            (RESULTS / "regime_cost.md").write_text(report(made, found, file))
+    print(report(made, found, file))
 
 
 if __name__ == "__main__":
