@@ -268,7 +268,7 @@ class Effects:
         kept: Memory | None = None
         pasts: list[Array] = []
         if ar is not None:
-            early = [np.flatnonzero(lag.marks) for lag in lags]  # COMPLETE is 0
+            early = [np.flatnonzero(lag.marks != COMPLETE) for lag in lags]
             early = [gone[(begin[gone] >= 0) | (gone >= self.reach)] for gone in early]  # the first are read for others
             if self.fills_gaps:
                 seen = early[0][~np.isnan(y[early[0], 0])]
