@@ -395,7 +395,7 @@ def is_nearly_gaussian(job: Job, modes: list[Mode], share: float, why: list[str]
 
 def least_share(job: Job) -> float:
     """Least share of effective points of the Laplace approximation to a posterior that is nearly Gaussian."""
-    return max(ENOUGH, NEARLY_GAUSSIAN ** max(1.0, job.mode.model.size / FEW_PARAMETERS))
+    return max(ENOUGH, float(NEARLY_GAUSSIAN ** max(1.0, job.mode.model.size / FEW_PARAMETERS)))
 
 
 def suits_gaussian(job: Job, modes: list[Mode], why: list[str]) -> bool:
