@@ -83,7 +83,7 @@ SAYS = {
     "how-to/long.md": [GOOD, "block sampling", r"\(40000, 3\)"],
     "how-to/missing_state.md": ["2 rare", r"-11\. *\] \[2\]"],
     "how-to/durations.md": ["47 events of", "50 events, the shortest of 1;", "47 events, the shortest of 7;"],
-    "how-to/inputs.md": [GOOD, FITS, r"coefficient\[requests\] +0\.20", r"\n1\.4\n", r"05-06 23:00:00 +10\.\d"],
+    "how-to/inputs.md": [GOOD, FITS, r"coefficient\[requests\] +0\.20", r"\n1\.4\n", r"06-17 15:00:00 +10\.\d"],
     "how-to/known_states.md": [r"\n1 +3 +112 +0\n", r"\n1 +110 +3 +2\n", r"\n1\.0\n"],
     "how-to/season_and_autocorrelation.md": [
         "season of 1D and 1 lag", GOOD, FITS, r"01-19 18:00:00 .* 30 ", "ar=1 raises the held-out log density",
