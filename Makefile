@@ -6,7 +6,7 @@ export NUMBA_CACHE_DIR ?= $(CURDIR)/.cache/numba
 export PYTHONDONTWRITEBYTECODE :=# bytecode is written on first use: half of what is installed is never imported
 export RAREHMM_DATA ?= $(CURDIR)/../shared/data
 
-.PHONY: help demo test lint types unit cluster nojit nightly packaged reproduce bench columns calibrate few-rare regimes regime-posterior regime-finding regime-cost finding detection comparison automatic compile model-check suggest bench-long docs screenshots architecture clean
+.PHONY: help demo test lint types unit cluster nojit nightly packaged reproduce bench columns calibrate few-rare regimes regime-posterior regime-finding regime-cost finding detection comparison automatic compile model-check suggest bench-long docs screenshots architecture autoregression clean
 
 help:  ## show these lines
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -120,6 +120,9 @@ screenshots: $(VENV)/ready  ## take the screenshots in README and docs, with chr
 
 architecture: $(VENV)/ready  ## draw the packages and one fit through them, for docs/contributing.md
 	$(BIN)/python docs/architecture.py
+
+autoregression: $(VENV)/ready  ## draw both forms of autoregression, for docs/explanation
+	$(BIN)/python docs/autoregression.py
 
 comparison: $(VENV)/bench  ## do other tools find the rare state, over 20 seeds (half an hour); writes benchmarks/results
 	$(BIN)/python benchmarks/comparison.py
