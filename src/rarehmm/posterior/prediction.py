@@ -257,7 +257,7 @@ def forecast(
     anywhere = avoided = distribution[:, None]
     for h in range(horizon):
         anywhere, avoided = anywhere @ steps, np.where(common, avoided @ steps, 0.0)  # avoided: no rare state so far
-        states[h], event[:, h] = anywhere[:, 0].mean(0), 1 - avoided[:, 0].sum(1)
+        states[h], event[:, h] = anywhere[:, 0].mean(0), np.maximum(1 - avoided[:, 0].sum(1), 0.0)
     low, high = np.quantile(event, [(1 - probability) / 2, (1 + probability) / 2], axis=0)
     observations = []
     for n in range(size):
