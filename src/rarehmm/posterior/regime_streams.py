@@ -410,7 +410,7 @@ class RegimeFilter:
                     )
                 avoided = np.where(common, avoided, 0.0)
                 states[h] += _of_states(anywhere, chain.node_state)
-                event[z, h] = 1 - avoided.sum()
+                event[z, h] = max(1 - avoided.sum(), 0.0)
         low, high = np.quantile(event, [(1 - probability) / 2, (1 + probability) / 2], axis=0)
         return StateForecast(states / len(self.points), event.mean(0), low, high)
 
