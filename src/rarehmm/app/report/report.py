@@ -2,15 +2,14 @@
 
 import base64
 import importlib.resources
-import io
 import json
-import re
 from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rarehmm import plots
+from rarehmm.app.report.elements import paragraph, section, svg, swatch, table
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.series import Series
 from rarehmm.estimator import RareHMM
@@ -123,29 +122,6 @@ def head(content: Content) -> str:
 
 def verdict(question: str, kind: str, answer: str) -> str:
     return f'<div class="verdict {kind}">{paragraph(question, "soft")}<strong>{escape(answer)}</strong></div>'
-
-
-def section(title: str, body: str) -> str:
-    return f"<section><h2>{escape(title)}</h2>{body}</section>\n"
-
-
-def paragraph(text: str, kind: str = "") -> str:
-    return f'<p class="{kind}">{escape(text)}</p>'
-
-
-def table(header: list[str], rows: list[list[str]], kinds: list[str] | None = None, text: tuple[int, ...] = ()) -> str:
-    """Return an HTML table whose cells are HTML; ``text`` columns are left-aligned, ``kinds`` are row classes."""
-    cls = ['class="text"' if i in text else "" for i in range(len(header))]
-    top = "".join(f'<th scope="col" {c}>{escape(name)}</th>' for name, c in zip(header, cls, strict=True))
-    body = ""
-    for number, row in enumerate(rows):
-        cells = "".join(f"<td {c}>{cell}</td>" for cell, c in zip(row, cls, strict=True))
-        body += f'<tr class="{kinds[number] if kinds else ""}">{cells}</tr>'
-    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def swatch(k: int) -> str:
-    return f'<span class="swatch" style="background:{plots.colour(k)}"></span>'
 
 
 def states(content: Content) -> str:
@@ -292,16 +268,3 @@ def forecast_section(forecast: Forecast | None) -> str:
         "averaged over the posterior, with a 90 % interval."
     )
     return section("Forecast", paragraph(text) + svg(plots.plot_forecast(forecast).figure))
-
-
-def svg(figure: Any) -> str:
-    """Return a figure as inline SVG that adopts the page's text colour in place of black and grey."""
-    import matplotlib as mpl
-
-    file = io.StringIO()
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": str(id(figure)), "font.family": "sans-serif"}):
-        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
-    text = file.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"(fill|stroke): (#000000|#404040|#666666)", r"\1: currentColor", text)
-    return f"<figure>{re.sub(r'<metadata>.*?</metadata>', '', text, flags=re.DOTALL)}</figure>"
