@@ -232,7 +232,7 @@ def load(folder: Path) -> tuple[Settings, RareHMM]:
             raise ValueError(f"{len(regimes)} regimes of {posterior.model.n_states} states")
     except (OSError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"{folder / 'regimes.json'} is damaged ({said(error)}); fit again.") from None
-    hmm = RareHMM.of(posterior, regimes)
+    hmm = RareHMM.of(posterior, regimes, settings.spacing)
     hmm.set_params(random_state=settings.seed, n_jobs=settings.threads, rare_share=settings.rare_share)
     return settings, hmm
 
