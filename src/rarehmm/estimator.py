@@ -837,8 +837,6 @@ class RareHMM(BaseEstimator):
             for first, _, probabilities in self.stream_proba(series, causal=causal, on_progress=on_progress):
                 events.add(first, probabilities)
         found = self.with_evidence(events)
-        if len(rare) > 0 and not events.rows:
-            found.attrs["reason"] = events.reason()
         if choice is not None:
             found.attrs.update({f"expected_{name}": getattr(choice, name) for name in ("precision", "recall", "f1")})
         return found if least_evidence is None else with_enough(found, least_evidence)
@@ -857,10 +855,13 @@ class RareHMM(BaseEstimator):
             As from ``rare_events``.
         """
         posterior = self._fitted()
-        return with_evidence(
+        found = with_evidence(
             events.table(), np.random.default_rng(0), posterior.model.on(events.series), self._points(), posterior.mean,
             events.series, events.rare, events.rows,
         )  # fmt: skip
+        if len(events.rare) > 0 and not events.rows:
+            found.attrs["reason"] = events.reason()
+        return found
 
     def _choice(self, threshold: str, series: Series, rare: IntArray, gap: int, shortest: int, causal: bool) -> Choice:
         """Return the threshold that has what is wanted of events, and what the posterior expects of them."""

@@ -130,7 +130,9 @@ def test_a_run_keeps_its_settings(folder):
     assert hmm.exog_names_in_.tolist() == ["temp"]
     assert "switching_coefficient[temp, 1]" in hmm.summary().index
     report = (folder / "run" / "report.html").read_text()
-    assert "Effects of season, trend, inputs and lags" in report
+    assert "swing of the season 1D" in report
+    assert "Terms of the model" in report
+    assert '<p class="headline">In 20 days of cpu, two rare events of about 10 hours were found; the first' in report
     assert "switching_coefficient[temp, 1]" in report
     assert (folder / "run" / "forecast.csv").is_file()
     assert runs.series_of(settings).n_known == 2

@@ -31,7 +31,7 @@ def swatch(k: int) -> str:
     return f'<span class="swatch" style="background:{plots.colour(k)}"></span>'
 
 
-def svg(figure: Any) -> str:
+def svg(figure: Any, caption: str) -> str:
     """Return a figure as inline SVG that adopts the page's text colour in place of black and grey."""
     import matplotlib as mpl
 
@@ -41,4 +41,7 @@ def svg(figure: Any) -> str:
     text = file.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"(fill|stroke): (#000000|#404040|#666666)", r"\1: currentColor", text)
-    return f"<figure>{re.sub(r'<metadata>.*?</metadata>', '', text, flags=re.DOTALL)}</figure>"
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = text.replace("<svg", f'<svg role="img" aria-label="{escape(caption)}"', 1)
+    top = f'<figcaption class="soft">{escape(caption)}</figcaption>'
+    return f'<figure>{top}<div class="wide" tabindex="0">{text}</div></figure>'
