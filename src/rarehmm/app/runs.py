@@ -105,11 +105,16 @@ def series_of(settings: Settings, shown: bool = False) -> Series:
     with progress_line(shown) as on_progress:
         on_progress("reading", 0, 0)
         columns = [*settings.column, *settings.inputs]
-        tables = in_roles(open_files(settings.files, columns, settings.time, settings.date_format), settings)
+        tables = in_roles(opened(settings.files, columns, settings), settings)
         try:
             return transformed(tables, settings)
         except ValueError as error:
             raise ValueError(f"{', '.join(settings.files)}: {error}") from None
+
+
+def opened(files: list[str], columns: list[str], settings: Settings) -> pd.DataFrame | Source:
+    """Open files with the times that the settings describe."""
+    return open_files(files, columns, settings.time, settings.date_format, settings.time_zone)
 
 
 def transformed(tables: FileColumns, settings: Settings) -> Series:
@@ -215,7 +220,7 @@ def forecast_of(
             return None
         known = not any(one.chosen for one in inputs_of(hmm.posterior_.model))
         return hmm.forecast(series, horizon or settings.horizon, size=1000 if known else 0)
-    table = open_files([str(future)], input_columns(settings), settings.time, settings.date_format)
+    table = opened([str(future)], input_columns(settings), settings)
     table = load_source(table) if isinstance(table, Source) else table
     return hmm.forecast(series, horizon or len(table), exog=table[: horizon or len(table)])
 

@@ -48,6 +48,7 @@ def fit(
     column: Annotated[list[str] | None, typer.Option(help="Column to model; repeat for several columns.")] = None,
     time: Annotated[str | None, option("time")] = None,
     date_format: Annotated[str | None, option("date_format")] = None,
+    time_zone: Annotated[str | None, option("time_zone")] = None,
     regular: Annotated[str | None, option("regular")] = None,
     auto: Annotated[bool | None, option("auto", "--auto")] = None,
     states: Annotated[int | None, option("states")] = None,
@@ -81,7 +82,7 @@ def fit(
     """Fit a model to a series in a file: regimes with uncertainty, rare events, a forecast and a report."""
     options = {
         "file": file[0] if file and len(file) == 1 else file or None, "column": column or None, "time": time,
-        "date_format": date_format, "regular": regular, "auto": auto,
+        "date_format": date_format, "time_zone": time_zone, "regular": regular, "auto": auto,
         "states": states, "emission": emission, "ar": ar, "season": season or None, "trend": trend,
         "exog": exog or None, "exog_transition": exog_transition or None, "switching": switching or None,
         "scale": scale or None, "transitions": transitions or None, "durations": durations,
