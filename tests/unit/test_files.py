@@ -244,23 +244,23 @@ BERLIN = pd.date_range("2026-10-24 12:00", "2026-10-25 12:00", freq="30min", tz=
     ids=["local", "offsets", "UTC", "format", "unix"],
 )
 def test_times_are_put_into_a_zone(tmp_path, times, date_format):
-    table = pd.DataFrame({"t": times, "y": np.arange(49.0)})
+    table = pd.DataFrame({"t": times, "y": np.arange(51.0)})
     paths = [str(tmp_path / name) for name in ("a.csv", "b.csv")]
-    table[:28].to_csv(paths[0], index=False)  # ends in the hour that occurs twice
-    table[28:].to_csv(paths[1], index=False)
+    table[:31].to_csv(paths[0], index=False)  # ends in the hour that occurs twice
+    table[31:].to_csv(paths[1], index=False)
     found = open_files(paths, ["y"], "t", date_format, "Europe/Berlin")
     assert (found.index == BERLIN).all()
     assert str(found.index.tz) == "Europe/Berlin"
     assert found.index.name == "t"
-    assert len(Series(found)) == 49
+    assert len(Series(found)) == 51
 
 
 def test_what_cannot_be_put_into_a_zone_is_refused(tmp_path):
-    table = pd.DataFrame({"t": BERLIN.tz_localize(None), "y": np.arange(49.0)})
+    table = pd.DataFrame({"t": BERLIN.tz_localize(None), "y": np.arange(51.0)})
     table.drop(index=[28, 29]).to_csv(tmp_path / "a.csv", index=False)
     with pytest.raises(ValueError, match=r"a.csv: 't' in row 29 is 2026-10-25 02:00:00, which occurs twice in Europe"):
         open_files([str(tmp_path / "a.csv")], ["y"], "t", None, "Europe/Berlin")
-    table.assign(t=np.arange(49)).to_csv(tmp_path / "b.csv", index=False)
+    table.assign(t=np.arange(51)).to_csv(tmp_path / "b.csv", index=False)
     with pytest.raises(
         ValueError, match=r"'t' of .*b.csv holds no dates; for seconds since 1970, give --date-format u"
     ):
@@ -270,5 +270,5 @@ def test_what_cannot_be_put_into_a_zone_is_refused(tmp_path):
         open_files([str(tmp_path / "c.parquet")], ["y"], "t", None, "Europe/Berlin")
     table.assign(t=BERLIN.tz_convert("UTC")).to_parquet(tmp_path / "d.parquet", index=False)
     found = open_files([str(tmp_path / "d.parquet")], ["y"], "t", None, "Europe/Berlin")
-    assert found.index[27] == BERLIN[27]
+    assert found.index[30] == BERLIN[30]
     assert str(found.index[:1].tz) == "Europe/Berlin"
