@@ -17,7 +17,7 @@ import yaml
 from typer.testing import CliRunner
 
 from rarehmm.app import cli, runs
-from rarehmm.app.cli import kernels, watching
+from rarehmm.app.cli import demonstrating, kernels, watching
 from rarehmm.app.cli.app import run
 from rarehmm.common.checks import InterruptedWarning
 
@@ -31,13 +31,33 @@ def invoke(*args):
 
 
 @pytest.mark.jit
-def test_demo(tmp_path):
+def test_demo(tmp_path, monkeypatch):
+    monkeypatch.setattr(demonstrating, "fit_metric", lambda out, seed: True)  # in its own process every night
     out = invoke("demo", "--size", "10000", "--out", str(tmp_path))
     assert "States: mean and 90 % interval" in out
     assert "Posterior: all checks passed." in out
     assert "Model: fits the series." in out
-    assert "rare events" in out
+    assert (
+        "\nIn 10,000 observations of series.npy, 58 rare events of 1 observation were found; the first at row 26,"
+        in out
+    )
     assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_the_metric_of_the_demo_has_events_of_two_kinds():
+    table, states = demonstrating.metric(np.random.default_rng(0))
+    edges = np.flatnonzero(np.diff(states, prepend=0, append=0)).reshape(-1, 2)
+    assert len(edges) == 15
+    events = pd.DataFrame({end: table["time"].iloc[rows].to_numpy() for end, rows in
+                           (("start", edges[:, 0]), ("end", edges[:, 1] - 1))})  # fmt: skip
+    assert demonstrating.comparison(table["time"], states, events) == (
+        "The truth: 9 of the 9 simulated overloads and 6 of the 6 simulated outages were found, and none of the events "
+        "found are false."
+    )
+    events.loc[0] = table["time"].iloc[edges[0, 1] + 5]
+    found = demonstrating.comparison(table["time"], states, events)
+    assert "8 of the 9 simulated overloads and 6 of the 6" in found
+    assert "and 1 of the events found are false." in found
 
 
 def test_warm_up_names_the_families():

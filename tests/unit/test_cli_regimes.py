@@ -72,6 +72,8 @@ def test_texts_of_terms():
         ({"season": ["1D:x"]}, "season is '1D:x'; after the colon it must have a number of harmonics, such as 1D:3"),
         ({"season": ["monthly"]}, "the period of a season is 'monthly'"),
         ({"season": ["1D"], "time": None}, "season is 1D, a length of time, and no column of times is named"),
+        ({"time_zone": "Europe/Berln"}, "time_zone is 'Europe/Berln'; .* Did you mean 'Europe/Berlin"),
+        ({"time_zone": "UTC", "time": None, "season": []}, "time_zone is 'UTC', and no column of times is named"),
         ({"season": 24}, "season is 24; it must be a list of names"),
         ({"ar": "two"}, "ar is 'two'; it must be a number of lags, or one after level:, intercept:, hamilton:"),
         ({"ar": "arma:2"}, "ar is 'arma:2'; it must be a number of lags"),
@@ -130,7 +132,9 @@ def test_a_run_keeps_its_settings(folder):
     assert hmm.exog_names_in_.tolist() == ["temp"]
     assert "switching_coefficient[temp, 1]" in hmm.summary().index
     report = (folder / "run" / "report.html").read_text()
-    assert "Effects of season, trend, inputs and lags" in report
+    assert "swing of the season 1D" in report
+    assert "Terms of the model" in report
+    assert '<p class="headline">In 20 days of cpu, two rare events of about 10 hours were found; the first' in report
     assert "switching_coefficient[temp, 1]" in report
     assert (folder / "run" / "forecast.csv").is_file()
     assert runs.series_of(settings).n_known == 2
@@ -216,3 +220,37 @@ def test_transitions_with_inputs_and_durations(folder, capsys):
     assert "future inputs missing: 'load'" in err
     out, _ = output_of(capsys, "fit", folder / "metric.csv", *options, "--durations", "3", "--out", folder / "lasting")
     assert runs.load(folder / "lasting")[1].durations == [3, 3]
+
+
+@pytest.mark.jit
+def test_a_season_follows_local_time_over_a_change_of_clocks(folder, capsys, tmp_path, monkeypatch):
+    hours = pd.date_range("2026-10-16", periods=T, freq="h", tz="Europe/Berlin")
+    local = hours.tz_localize(None)
+    data = table().assign(time=local)
+    data["cpu"] += 3 * (np.sin(2 * np.pi * local.hour / 24) - np.sin(2 * np.pi * np.arange(T) / 24))
+    data.to_csv(tmp_path / "a.csv", index=False)
+    options = ["--column", "cpu", "--time", "time", "--states", "2", "--ar", "1", "--season", "1D:1", "--method", "map"]
+    fit = ["fit", tmp_path / "a.csv", *options, "--exog", "temp", "--out", tmp_path / "run", "--quiet"]
+    assert 'pass times with their zone, such as y.tz_localize("Europe' in output_of(capsys, *fit, code=1)[1]
+    output_of(capsys, *fit, "--time-zone", "Europe/Berlin")
+    events = pd.read_csv(io.StringIO(output_of(capsys, "events", tmp_path / "run")[0]))
+    assert events["start"].tolist() == [str(hours[150]), str(hours[400])]
+    summary = runs.load(tmp_path / "run")[1].summary()
+    assert summary.loc["coefficient[sin(1D) 1]", "mean"] == pytest.approx(3, abs=0.4)
+
+    def lines(rows):
+        return "".join(f"{r.cpu},{r.temp},{r.time}\n" for r in rows.itertuples())
+
+    at = int(np.flatnonzero(local.duplicated())[0])  # the hour that occurs twice, for the second time
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines(data[at - 5 : at + 5])))
+    output_of(capsys, "watch", tmp_path / "run", "--json")
+    for rows, message in (
+        (
+            data.iloc[[10, 11, 9]],
+            "time goes back in 1 of 3 rows: times[0] (row 2 of the stream, at 2026-10-16 09:00:00+02",
+        ),
+        (data.iloc[[10, 11, 11]], "time stands still in 1 of 3 rows: times[0] (row 2 of the stream"),
+        (data.iloc[[10, 11, 14]], "2 rows are missing in 1 place: times[0] (row 2 of the stream"),
+    ):
+        monkeypatch.setattr("sys.stdin", io.StringIO(lines(rows)))
+        assert message in output_of(capsys, "watch", tmp_path / "run", code=1)[1]
