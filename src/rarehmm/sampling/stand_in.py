@@ -15,7 +15,7 @@ from rarehmm.sampling.importance import LAPLACE_POINTS, Roots, Weighted, laplace
 from rarehmm.sampling.methods import Job
 from rarehmm.search.long_series import anchored_sample, with_exact_curvature
 
-SIZES = 1 << 14, 1 << 16  # observations in samples, to be tried until one is good enough
+SIZES = 1 << 13, 1 << 14, 1 << 16  # observations in samples, to be tried until one is good enough
 WORTHWHILE = 4  # a sample is not worth its set-up where the series is not so many times as long
 POINTS = 32  # at which log posteriors are compared
 MOST_DRAWN = 20  # points of the Laplace approximation per effective draw that is wanted

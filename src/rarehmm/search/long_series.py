@@ -47,7 +47,7 @@ from rarehmm.search.mode import (
 )
 
 MOST, LEAST = 1 << 21, 1 << 13  # bounds on the number of sampled observations, without halos
-DIFFERING = 1 << 19  # the upper bound where rows differ, whose passes take several times as long
+DIFFERING = 1 << 20  # the upper bound where rows differ, whose passes take several times as long
 BLOCKS = 1000  # intended minimum number of blocks
 EVEN = 0.2  # uniform share of the sampling weights
 CLOSE = 1e-2  # a point counts as the mode if no component of its whitened exact gradient exceeds this
