@@ -387,3 +387,18 @@ def test_a_single_visit_in_autocorrelated_noise_is_found():
     states = rh.smooth(model, found, series).argmax(1)
     top = int(np.bincount(states[2100:2110]).argmax())
     assert np.flatnonzero(states == top).tolist() == list(range(2100, 2110))
+
+
+@pytest.mark.jit
+def test_levels_above_and_below_in_autocorrelated_noise_do_not_share_a_broad_state():
+    rng, T = np.random.default_rng(4), 2_000
+    y = lfilter([1.0], [1.0, -0.7], rng.normal(size=T)) + 8 * np.sin(2 * np.pi * np.arange(T) / 96)
+    for k, first in enumerate(rng.choice(np.arange(50, T - 50, 60), 14, replace=False)):
+        y[first : first + int(rng.geometric(0.18))] += -22 if k % 2 else 18
+    series = rh.Series(y)
+    season = rh.Inputs.of(series, [rh.Season(96, order=2)])
+    model = rh.Model(
+        rh.Gaussian(), 3, rh.default_priors(rh.Gaussian(), 3, series), inputs=season, autoregression=rh.AroundLevel(1)
+    )
+    found = np.sort(find_states(model, series)[0].parameters.phi[:, 0])
+    np.testing.assert_allclose(found, [-22, 0, 18], atol=1.5)

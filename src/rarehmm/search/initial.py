@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from rarehmm.common.arrays import Array, IntArray
+from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.data.pieces import AROUND, pieces, sample, stretches
 from rarehmm.data.series import Series, in_memory
 from rarehmm.engine.contracts.family import domains, observed_rows
@@ -176,6 +176,7 @@ class Search:
             for _ in range(base, K):
                 fits = self.add_state(fits[0].parameters) if fits else []
             found += fits
+        found += self.with_another_level(max(found, key=lambda c: c.log_posterior).parameters)
         found += self.other_groupings(found)
         different = distinct(self.model, found)[:MODES]
         near = nearly_best(self.model, different, self.small, self.length, self.threads)
@@ -193,25 +194,46 @@ class Search:
         """Parameters estimated from k-means clusters."""
         return from_labels(model, self.small, first_labels(model, self.small))
 
-    def add_state(self, fit: Parameters) -> list[Climb]:
+    def with_another_level(self, fit: Parameters) -> list[Climb]:
+        """The best fits with a state in place of the broadest one, if observations return to levels.
+
+        A broad state may stand for two levels, of which it keeps one when the other gets a state.
+        """
+        model = self.model
+        if model.n_states < 3 or not isinstance(model.autoregression, AroundLevel) or self.spent >= WORK:
+            return []
+        others = np.delete(np.arange(model.n_states), np.argmax(fit.phi[:, np.argmax(model.every_effect.moves.power)]))
+        P, fewer = fit.transition[np.ix_(others, others)], self.with_states(model.n_states - 1)
+        coefficients = model.every_effect.reordered(fit.coefficients, others)
+        rest = self.climb(fewer, fewer.natural(fit.phi[others], P / P.sum(1, keepdims=True), coefficients), 3)
+        return self.add_state(rest.parameters, only_levels=True)
+
+    def add_state(self, fit: Parameters, only_levels: bool = False) -> list[Climb]:
         """Add a state to a fit: up to four candidates, best first, or none if there is no more work to spend.
 
         All candidates climb for two steps; the best four climb for eight more.
         """
         K = len(fit.phi) + 1
         fewer, model = self.with_states(K - 1), self.with_states(K)
-        tried = self.climb_each(model, self.with_one_more(fewer, model, fit), 2)
+        tried = self.climb_each(model, self.with_one_more(fewer, model, fit, only_levels), 2)
         best = distinct(model, tried or self.climb_each(model, [self.from_clusters(model)], 2))[:4]
         longer = self.climb_each(model, (c.parameters for c in best), 8)
         return sorted(longer or best, key=lambda c: -c.log_posterior)
 
-    def with_one_more(self, fewer: Model, model: Model, fit: Parameters) -> Iterator[Parameters]:
-        """Parameters with one state more than a fit: at surprising observations, at quiet ones, or by a split."""
+    def with_one_more(
+        self, fewer: Model, model: Model, fit: Parameters, only_levels: bool = False
+    ) -> Iterator[Parameters]:
+        """Parameters with one state more than a fit: at surprising or extreme observations, quiet ones, or by a split.
+
+        If ``only_levels``, neither at quiet ones nor by a split.
+        """
         T = len(self.work)
         for seeds in surprising_groups(fewer, fit, self.work, self.threads):
             yield append_state(model, fit, seeds, T)
         for seeds in extreme_groups(fewer, fit, self.work):
             yield append_state(model, fit, seeds, T)
+        if only_levels:
+            return
         for seeds in self.quiet:
             yield append_state(model, fit, seeds, T, least=1e-6)
         for labels in split_labels(fewer, fit, self.small):
@@ -466,9 +488,20 @@ def first_labels(model: Model, series: Series, some: int | None = None) -> IntAr
     return fill_forward(labels, usable)
 
 
+def levels_of(model: Model, fit: Parameters, series: Series) -> tuple[Array, BoolArray]:
+    """Observations (T, D) without what inputs add where these move a level, and which are there (T,)."""
+    (y, seen), effects, rows = all_rows(series), model.every_effect, series.read_rows(0, len(series))
+    y = y.copy()
+    for i, d in enumerate(effects.moves.predicted):
+        shared, _ = effects.predictors(fit, rows, i)
+        if shared is not None and effects.moves.level[d] >= 0:
+            y[:, d] -= shared
+    return y, seen
+
+
 def surprising_groups(model: Model, parameters: Parameters, series: Series, threads: int | None) -> list[Array]:
     """Groups (n, D) of the observations with the highest surprisal: for each share of SHARES, two clusters."""
-    y, seen = all_rows(series)
+    y, seen = levels_of(model, parameters, series)
     surprise = surprisal(model, parameters, series, threads)
     counts = [min(max(int(share * len(y)), 4), int(seen.sum())) for share in SHARES]
     order = largest_indices(surprise, max(counts))
@@ -485,11 +518,10 @@ def extreme_groups(model: Model, fit: Parameters, series: Series) -> list[Array]
     """
     if not isinstance(model.autoregression, AroundLevel):
         return []
-    (y, seen), effects, rows, groups = all_rows(series), model.every_effect, series.read_rows(0, len(series)), []
-    for i, d in enumerate(effects.moves.predicted):
-        rest = effects.lagged_values(y[:, d], effects.predictors(fit, rows, i)[0], d)
+    (y, seen), groups = levels_of(model, fit, series), []
+    for d in model.every_effect.moves.predicted:
         for side in (-1, 1):
-            order = largest_indices(np.where(seen, side * rest, -np.inf), int(SHARES[1] * len(y)))
+            order = largest_indices(np.where(seen, side * y[:, d], -np.inf), int(SHARES[1] * len(y)))
             groups += [y[order[: max(int(share * len(y)), 4)]] for share in SHARES[1:]]
     return [values[np.isfinite(values).all(1)] for values in groups if len(values) >= 4]
 
