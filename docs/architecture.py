@@ -49,7 +49,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "posterior": (
         "model_settings", "named_coefficients", "posterior", "prediction", "regime_streams", "streaming", "forecasting",
         "components", "residuals", "predictive_checks", "model_check", "verdict", "events", "event_evidence",
-        "event_threshold",
+        "event_threshold", "saved_fit",
     ),
     "specification": ("given", "families", "terms", "models", "restored"),
     "choosing": ("kinds", "held_out", "regression", "periods", "candidates", "suggestion", "suggest", "remedy"),

@@ -437,12 +437,14 @@ def test_a_run_is_not_written_over_unless_forced(finished, known, tmp_path, caps
 )
 def test_a_damaged_run_is_named(finished, tmp_path, capsys, name, text, message):
     shutil.copytree(finished / "run", tmp_path / "run")
+    runs.load(tmp_path / "run")[1].posterior_.save(tmp_path / "run" / "posterior.nc")  # as version 0.1 did
     (tmp_path / "run" / name).write_text(text)
     assert message in output_of(capsys, "events", tmp_path / "run", code=1)[1]
 
 
 def test_a_state_that_is_not_what_it_should_be_is_refused(finished, tmp_path, capsys):
     shutil.copytree(finished / "run", tmp_path / "run")
+    runs.load(tmp_path / "run")[1].posterior_.save(tmp_path / "run" / "posterior.nc")
     kept = json.loads((tmp_path / "run" / "regimes.json").read_text())
     kept[1]["kind"] = "odd"
     (tmp_path / "run" / "regimes.json").write_text(json.dumps(kept))

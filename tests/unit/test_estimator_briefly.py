@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 import rarehmm as rh
 from rarehmm.common import checks
 from rarehmm.estimator import generator
+from rarehmm.posterior.saved_fit import SavedFit
 from rarehmm.specification.given import as_series
 
 pytestmark = pytest.mark.plain
@@ -71,7 +72,69 @@ def test_states_of_another_series(hmm, tmp_path):
         stream = hmm.update(stream, v)
     np.testing.assert_allclose(stream.probability, filtered[3], atol=1e-9)
     two = hmm.predict(y, lengths=[20, 40])
-    np.testing.assert_array_equal(two, hmm.predict([y[:20], y[20:]]))
+    np.testing.assert_array_equal(two, np.concatenate(hmm.predict([y[:20], y[20:]])))
+
+
+def test_what_comes_out_has_the_form_of_what_goes_in(hmm, tmp_path):
+    """A list of sequences gives a list; tables have the index of the data."""
+    y, minutes = burst(1), pd.date_range("2026-01-01", periods=60, freq="min")
+    first, second = hmm.predict_proba([y[:20], y[20:]])
+    assert (first.shape, second.shape) == ((20, 2), (40, 2))
+    np.testing.assert_array_equal(np.vstack([first, second]), hmm.predict_proba(y, lengths=[20, 40]))
+    table = hmm.predict_proba(pd.Series(y, minutes), as_frame=True)
+    assert table.columns.tolist() == ["state_0", "state_1"]
+    assert table.index.equals(minutes)
+    np.testing.assert_array_equal(table, hmm.predict_proba(y))
+    tables = hmm.filter_proba([pd.Series(y[:20], minutes[:20]), pd.Series(y[20:], minutes[20:])], as_frame=True)
+    assert [one.index[0] for one in tables] == [minutes[0], minutes[20]]
+    assert [part.shape for part in hmm.decode([y[:20], y[20:]])[1]] == [(20,), (40,)]
+    with pytest.raises(ValueError, match="a file holds an array"):
+        hmm.predict_proba(y, out=tmp_path / "p.npy", as_frame=True)
+
+
+def test_what_hmmlearn_has_is_there_too(hmm):
+    y = burst(1)
+    value, probabilities = hmm.score_samples(y)
+    assert value == hmm.score(y)
+    np.testing.assert_array_equal(probabilities, hmm.predict_proba(y))
+    whole = rh.log_likelihood(hmm.posterior_.model, hmm.posterior_.mean, rh.Series(y))
+    assert hmm.posterior_.model.size == 6
+    assert hmm.aic(y) == pytest.approx(-2 * whole + 12)
+    y[:10] = np.nan
+    whole = rh.log_likelihood(hmm.posterior_.model, hmm.posterior_.mean, rh.Series(y))
+    assert hmm.bic(y) == pytest.approx(-2 * whole + 6 * np.log(50))
+    np.testing.assert_array_equal(unfitted().fit_predict(burst()), hmm.predict(burst()))
+
+
+def test_a_saved_fit_is_as_it_was(tmp_path):
+    """Regimes, names, settings and both verdicts are kept, and nothing is executed."""
+    table, path = pd.DataFrame({"flux": burst()}), tmp_path / "fit.nc"
+    before = unfitted(n_draws=np.int64(77), startprob=None).fit(table, regular=False)
+    before.save(path)
+    after = rh.RareHMM.load(path)
+    assert after.regimes_ == before.regimes_
+    assert after.feature_names_in_.tolist() == ["flux"]
+    assert (after.n_draws, after.method, after.emission, after.random_state) == (77, "map", "gaussian", 0)
+    assert (after.init, after.priors, after._regular) == (None, None, False)
+    assert after.verdicts_ == before.verdicts_
+    np.testing.assert_array_equal(after.predict_proba(table), before.predict_proba(table))
+    with pytest.raises(ValueError, match="the model was fitted to"):
+        after.predict(pd.DataFrame({"other": burst()}))
+    assert rh.Posterior.load(path).method == "map"
+    before.posterior_.save(path)
+    with pytest.raises(ValueError, match=r"fit\.nc has a posterior alone; load it with Posterior\.load"):
+        rh.RareHMM.load(path)
+
+
+@pytest.mark.parametrize("change", [
+    {"regimes": []}, {"settings": {"method": {"a": 1}}}, {"settings": {"no_such": 1}}, {"model_check": None},
+    {"names": 3}, {"notes": None},
+])  # fmt: skip
+def test_a_damaged_fit_is_refused(hmm, tmp_path, monkeypatch, change):
+    monkeypatch.setattr(SavedFit, "to_dict", lambda self, to_dict=SavedFit.to_dict: to_dict(self) | change)
+    hmm.save(tmp_path / "fit.nc")
+    with pytest.raises(ValueError, match=r"fit\.nc is damaged"):
+        rh.RareHMM.load(tmp_path / "fit.nc")
 
 
 def test_events_forecasts_and_samples(hmm):

@@ -35,10 +35,9 @@ from rarehmm.data.sources.table import Source
 from rarehmm.data.transforms import Logarithm, detrended, logarithm
 from rarehmm.estimator import RareHMM
 from rarehmm.posterior.events import Events
-from rarehmm.posterior.posterior import Posterior
+from rarehmm.posterior.posterior import DAMAGE, Posterior
 from rarehmm.posterior.prediction import Forecast
-from rarehmm.sampling.diagnostics import Check
-from rarehmm.search.regimes import KINDS, Regime
+from rarehmm.posterior.saved_fit import check_to_dict, regimes_of
 from rarehmm.specification.restored import inputs_of
 
 logger = logging.getLogger(__name__)
@@ -161,8 +160,8 @@ def fit(folder: Path, settings: Settings, series: Series, shown: bool = False) -
             hmm.fit(series)
     except InterruptedWarning:
         raise KeyboardInterrupt from None
-    hmm.posterior_.save(folder / "posterior.nc")
     write(folder / "regimes.json", json.dumps([r._asdict() for r in hmm.regimes_], indent=1))
+    hmm.save(folder / "posterior.nc")
     with progress_line(shown) as on_progress:
         return write_results(folder, settings, hmm, series, on_progress)
 
@@ -224,33 +223,22 @@ def load(folder: Path) -> tuple[Settings, RareHMM]:
     settings = settings_of(folder)
     if not (folder / "posterior.nc").is_file():
         raise ValueError(f"{folder} holds an unfinished run; continue with: rarehmm resume {folder}")
-    posterior = Posterior.load(folder / "posterior.nc")
-    try:
-        saved = json.loads((folder / "regimes.json").read_text(encoding="utf-8"))
-        regimes = [regime_of(k, fields) for k, fields in enumerate(saved)]
-        if len(regimes) != posterior.model.n_states:
-            raise ValueError(f"{len(regimes)} regimes of {posterior.model.n_states} states")
-    except (OSError, RecursionError, TypeError, ValueError) as error:
-        raise ValueError(f"{folder / 'regimes.json'} is damaged ({said(error)}); fit again.") from None
-    hmm = RareHMM.of(posterior, regimes)
-    hmm.set_params(random_state=settings.seed, n_jobs=settings.threads, rare_share=settings.rare_share)
+    posterior, fit = Posterior.load_with(folder / "posterior.nc")
+    hmm = old_fit(folder, posterior) if fit is None else RareHMM.load(folder / "posterior.nc")
+    hmm.set_params(
+        random_state=settings.seed, n_jobs=settings.threads, rare_share=settings.rare_share, verbose=0
+    )  # fmt: skip
     return settings, hmm
 
 
-def regime_of(state: int, fields: Any) -> Regime:
-    """Restore the regime of a state from regimes.json, or raise ValueError if it is damaged."""
-    if not isinstance(fields, dict):
-        raise ValueError(f"state {state} is {fields!r}")
-    fields = {"message" if key == "words" else key: value for key, value in fields.items()}  # its name in version 0.1
-    regime = Regime(**fields)
-    numbers = regime.share, regime.observations, regime.sojourn
-    if (
-        regime.state != state
-        or regime.kind not in KINDS
-        or not all(type(x) in (int, float) and 0 <= x < np.inf for x in numbers)
-    ):
-        raise ValueError(f"state {state} is {regime}")
-    return regime._replace(message=str(regime.message))
+def old_fit(folder: Path, posterior: Posterior) -> RareHMM:
+    """Return the fit of a run of version 0.1, whose posterior has no regimes."""
+    try:
+        saved = json.loads((folder / "regimes.json").read_text(encoding="utf-8"))
+        regimes = regimes_of(saved, posterior.model.n_states)
+    except (OSError, *DAMAGE) as error:
+        raise ValueError(f"{folder / 'regimes.json'} is damaged ({said(error)}); fit again.") from None
+    return RareHMM.of(posterior, regimes)
 
 
 # ---------------------------------------------------------------- parts
@@ -269,11 +257,6 @@ def diagnosis(result: RunResult) -> dict[str, Any]:
         "why": posterior.why,
         "checks": {name: [check_to_dict(c) for c in group] for name, group in checks.items()},
     }
-
-
-def check_to_dict(check: Check) -> dict[str, Any]:
-    """Return a check as plain data, without NumPy scalars, which JSON does not take."""
-    return {**check._asdict(), "value": float(check.value), "passed": bool(check.passed)}
 
 
 def forecast_table(forecast: Forecast) -> pd.DataFrame:
