@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from rarehmm.data.series import Series
 from rarehmm.data.sources.checks import said
 from rarehmm.engine.contracts.family import Family, columns, has
 from rarehmm.exact.passes import decode, log_likelihood
+from rarehmm.model.learnable import constant_columns
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters, Priors
 from rarehmm.model.simulation import simulate
@@ -33,7 +35,7 @@ from rarehmm.posterior.event_threshold import Candidates, Choice, chosen, criter
 from rarehmm.posterior.events import Events
 from rarehmm.posterior.forecasting import forecast_after
 from rarehmm.posterior.model_check import NOT_WANTED, ModelCheck, check_model
-from rarehmm.posterior.posterior import Posterior
+from rarehmm.posterior.posterior import MODE_ONLY, Posterior
 from rarehmm.posterior.prediction import Forecast, Stream, StreamParameters, log_score, update
 from rarehmm.posterior.regime_streams import RegimeFilter, RegimeStream
 from rarehmm.posterior.saved_fit import SavedFit, plain_settings
@@ -345,7 +347,8 @@ class RareHMM(BaseEstimator):
                 if self.check_model
                 else NOT_WANTED
             )
-        self._notes, self._regular = [ONE_MODE] if self.init is not None else [], regular
+        self._notes = [*([ONE_MODE] if self.init is not None else []), *constant_columns(series)]
+        self._regular = regular
         self.n_features_in_ = series.n_columns
         if series.names is not None:
             self.feature_names_in_ = np.array(series.names, dtype=object)
@@ -1264,10 +1267,41 @@ class RareHMM(BaseEstimator):
         return with_remedy(found, self._fitted().model, series, self._threads)
 
     # ------------------------------------------------------------ scikit-learn
+    def _repr_html_(self) -> str:
+        """Show a fit in a notebook: its verdicts, states and events; without a fit, the settings."""
+        return fit_page(self) if hasattr(self, "posterior_") else str(super()._repr_html_())
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """Show a fit in a notebook, and as text elsewhere."""
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+
+def fit_page(hmm: RareHMM) -> str:
+    """Return the verdicts, the states and the expected events of a fit as HTML."""
+    posterior, names = hmm.posterior_, [p.name for p in hmm.posterior_.model.family.parameters]
+    lines = []
+    for r in hmm.regimes_:
+        values = [posterior.interval(name, r.state) for name in names]
+        texts = [f"{m:.4g}" if posterior.is_mode else f"{m:.4g} ({low:.4g} to {high:.4g})" for m, low, high in values]
+        lines.append([str(r.state), r.kind, f"{r.share:.2%}", "" if r.visits is None else f"{r.visits:,.0f}", *texts])
+    head = ["state", "kind", "share", "visits", *names]
+    table = "".join(
+        f"<tr>{''.join(f'<{tag}>{escape(text)}</{tag}>' for text in line)}</tr>"
+        for tag, line in [("th", head), *(("td", line) for line in lines)]
+    )
+    visits = [r.visits or 0.0 for r in hmm.regimes_ if r.kind == "rare"]
+    events = f"About {sum(visits):,.0f} rare events; rare_events(X) lists them." if visits else "No state is rare."
+    caption = MODE_ONLY if posterior.is_mode else "posterior mean and 90 % interval"
+    about = "".join(f"<p>{escape(text)}</p>" for text in hmm.verdicts_)
+    return (
+        f"<div><p><b>{escape(repr(hmm))}</b></p>{about}<table><caption>States: {caption}</caption>{table}</table>"
+        f"<p>{events}</p></div>"
+    )
 
 
 def is_auto(hmm: RareHMM) -> list[str]:

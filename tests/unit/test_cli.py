@@ -182,7 +182,7 @@ def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("small")
     small().to_csv(folder / "flux.csv", index=False)
     out = invoke("fit", str(folder / "flux.csv"), *OPTIONS, "--out", str(folder / "run"))
-    assert "States: mean and 90 % interval" in out
+    assert "States: mode only, no uncertainty" in out
     assert "The longest of 2 rare events" in out
     assert "\nPosterior: all checks passed. Note: this is the mode alone, without uncertainty.\nModel: fits the" in out
     assert f"report: {folder / 'run' / 'report.html'}" in out

@@ -126,6 +126,47 @@ def test_a_saved_fit_is_as_it_was(tmp_path):
         rh.RareHMM.load(path)
 
 
+def test_results_can_be_read_where_they_are_shown(hmm):
+    """In a notebook a fit shows its verdicts, states and events; forecasts and streams are a few lines."""
+    page = hmm._repr_mimebundle_()["text/html"]
+    assert "Model: fits the series." in page
+    assert "States: mode only, no uncertainty" in page
+    assert "<td>1</td><td>rare</td><td>6.67%</td><td>1</td><td>8.7" in page
+    assert "About 1 rare events; rare_events(X) lists them." in page
+    assert "rare_events(X)" not in rh.RareHMM(2)._repr_html_()
+    minutes = pd.date_range("2026-01-01", periods=60, freq="min")
+    first, head, *rows = str(hmm.forecast(pd.Series(burst(), minutes), 30, size=10)).splitlines()
+    assert first.startswith("Forecast of 30 steps. Event: probability that a rare state was visited by then, for the")
+    assert head.split() == ["step", "mean", "low", "high", "event", "state_0", "state_1"]
+    assert [row.split()[2] for row in rows] == ["1", "2", "5", "10", "20", "30"]
+    assert "2026-01-01 01:29:00" in rows[-1]
+    assert str(rh.Stream()) == "Stream(0 observations)"
+    assert str(hmm.update(None, 9.0)).endswith(", P(state 1) = 1)")
+    assert str(rh.RegimeStream()) == "RegimeStream(0 observations)"
+
+
+def test_a_mode_has_no_intervals(hmm):
+    summary = hmm.summary()
+    assert summary.attrs["note"] == "mode only, no uncertainty"
+    assert summary["mean"].notna().all()
+    assert summary.drop(columns="mean").isna().all(axis=None)
+
+
+def test_columns_without_information_are_refused_or_noted():
+    X = pd.DataFrame({"flux": burst(), "temp": 3.0})
+    assert "Note: temp is always 3 and says nothing about the states: leave it out." in unfitted().fit(X).verdict_
+    with pytest.raises(ValueError, match=r"column 'temp' of y is missing .NaN. in all 60 rows; leave this column out"):
+        unfitted().fit(X.assign(temp=np.nan))
+    with pytest.raises(ValueError, match=r"y\[:, 1\] is missing .NaN. in all 60 rows"):
+        rh.select_n_components(X.assign(temp=np.nan).to_numpy(), [1])
+
+
+def test_more_states_than_observations_tell_apart_are_refused_trust():
+    with pytest.warns(RuntimeWarning, match="few observations 20 .observed values, for 12 parameters: fit with fewer"):
+        hmm = rh.RareHMM(3, method="map").fit(np.random.default_rng(0).normal(size=20))
+    assert hmm.verdict_.startswith("Posterior: do not trust these results: few observations 20")
+
+
 @pytest.mark.parametrize("change", [
     {"regimes": []}, {"settings": {"method": {"a": 1}}}, {"settings": {"no_such": 1}}, {"model_check": None},
     {"names": 3}, {"notes": None},

@@ -23,6 +23,7 @@ from rarehmm.sampling.rule import Inference
 from rarehmm.search.mode import reorder_states
 
 STANDARDISED = "standardised_coefficients"  # in files only: what has to be kept to the last digit
+MODE_ONLY = "mode only, no uncertainty"
 FIT = "fit"  # in files only: what ``RareHMM.save`` adds to a posterior
 DAMAGE = ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError  # raised by damaged data
 MIN_LEAVING = 2.0**-53  # smallest probability of leaving a state that rounding does not turn into 0
@@ -149,9 +150,17 @@ class Posterior:
         """The checks in a sentence: "All checks passed.", or a clear warning that the results are unreliable."""
         return verdict(self.checks)
 
+    @property
+    def is_mode(self) -> bool:
+        """Whether this is the mode alone: a single draw, which has no uncertainty."""
+        return math.prod(self.phi.shape[:2]) == 1
+
     @functools.cached_property
     def occupancy(self) -> Array:
-        """Long-run share of the time spent in each state, (chains, draws, K).
+        """Long-run share of the time spent in each state, (chains, draws, K), which follows from the transition matrix.
+
+        ``Regime.share`` is the share of this series that a state has: in a short series, or where a rare state came by
+        chance more or less often than it will, the two differ.
 
         Where transitions have inputs, there is none: this is what it would be if these stayed at their means.
         """
@@ -266,7 +275,8 @@ class Posterior:
         Returns
         -------
         pandas.DataFrame
-            A row per quantity: mean, standard deviation, interval, effective sample size and R-hat.
+            A row per quantity: mean, standard deviation, interval, effective sample size and R-hat.  Of the mode alone,
+            only its values, in the column of means: ``attrs["note"]`` says so.
         """
         import pandas as pd
 
@@ -279,13 +289,19 @@ class Posterior:
             for index in np.ndindex(values.shape[2:]):
                 x, label = values[(..., *index)], [coords[d][i] for d, i in zip(dims[name], index, strict=True)]
                 chains = x if len(x) > 1 else x[:, : x.shape[1] // 2 * 2].reshape(2, -1)
+                if self.is_mode:
+                    rows[f"{name}[{', '.join(map(str, label))}]"] = [x.item(), *[math.nan] * 5]
+                    continue
                 constant = bool((x == x.flat[0]).all())
                 rows[f"{name}[{', '.join(map(str, label))}]"] = [
                     x.mean(), x.std(), *np.quantile(x, [low, high]),
                     math.nan if constant else effective_size(x), math.nan if constant else r_hat(chains),
                 ]  # fmt: skip
         names = ["mean", "sd", f"{low:.1%}", f"{high:.1%}", "ess", "r_hat"]
-        return pd.DataFrame.from_dict(rows, orient="index", columns=names)
+        table = pd.DataFrame.from_dict(rows, orient="index", columns=names)
+        if self.is_mode:
+            table.attrs["note"] = MODE_ONLY
+        return table
 
     # ------------------------------------------------------------ ArviZ and files
     def to_arviz(self) -> Any:

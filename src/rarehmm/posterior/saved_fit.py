@@ -43,7 +43,7 @@ class SavedFit(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data that ``json.dumps`` takes."""
-        checks, note, not_checked = self.model_check
+        checks, note, not_checked, _ = self.model_check
         return {
             **self._asdict(),
             "regimes": [one._asdict() for one in self.regimes],

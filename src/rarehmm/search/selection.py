@@ -21,7 +21,7 @@ from rarehmm.emissions.gaussian import Gaussian
 from rarehmm.emissions.multivariate_gaussian import MultivariateGaussian
 from rarehmm.engine.contracts.family import Family, observed_rows
 from rarehmm.exact.passes import log_likelihood, predictive_log_density
-from rarehmm.model.learnable import check_learnable
+from rarehmm.model.learnable import check_learnable, check_observed
 from rarehmm.model.model import Model
 from rarehmm.model.named_priors import default_priors
 from rarehmm.model.parameters import Parameters
@@ -113,6 +113,9 @@ class Selection(NamedTuple):
                 lines.append(f"With {self.best} states, state {r.state} is {r.kind}: {r.message}.")
         return "\n".join(lines)
 
+    def __repr__(self) -> str:
+        return self.describe()
+
     def of(self, n_states: int) -> Candidate:
         """The candidate with ``n_states`` states."""
         for c in self.candidates:
@@ -158,6 +161,7 @@ def select_n_components(
     if not numbers:
         raise ValueError("n_components is empty; pass numbers of states to compare, such as range(1, 6).")
     check_learnable(family, numbers[0], series)
+    check_observed(series)
     series = pieces(series, LONG, BLOCKS)
     block = block_of_each(series)
     found: list[Candidate] = []

@@ -21,6 +21,7 @@ from rarehmm.app.cli.app import UNRELIABLE, app, console, print_step, rich_escap
 from rarehmm.app.settings import Settings, from_mapping, read_settings
 from rarehmm.paper.common import SINGLE_RARE
 from rarehmm.posterior.model_check import NOT_WANTED
+from rarehmm.posterior.posterior import MODE_ONLY
 from rarehmm.search.regimes import closest_to_rare
 from rarehmm.specification.restored import inputs_of
 
@@ -159,10 +160,12 @@ def print_result(result: runs.RunResult) -> None:
     posterior = result.hmm.posterior_
     names = [p.name for p in posterior.model.family.parameters]
     names += [name for name in ("occupancy", "sojourn") if name in posterior.quantities]
-    table = Table("state", "kind", *names, title="States: mean and 90 % interval")
+    title = MODE_ONLY if posterior.is_mode else "mean and 90 % interval"
+    table = Table("state", "kind", *names, title=f"States: {title}")
     for r in result.hmm.regimes_:
         intervals = [posterior.interval(name, r.state) for name in names]
-        table.add_row(str(r.state), r.kind, *(f"{mean:.4g}\n{low:.4g} to {high:.4g}" for mean, low, high in intervals))
+        texts = [f"{m:.4g}" if posterior.is_mode else f"{m:.4g}\n{low:.4g} to {high:.4g}" for m, low, high in intervals]
+        table.add_row(str(r.state), r.kind, *texts)
     console.print(table)
     print_effects(result.hmm)
     if len(result.events):
@@ -188,9 +191,11 @@ def print_effects(hmm: rh.RareHMM) -> None:
     found = summary[summary.index.str.contains("coefficient[", regex=False)]
     found = found[~found.index.str.contains(r"\[(?:sin|cos)\(")]
     if len(found):
-        table = Table("coefficient", "mean", "5 %", "95 %", title="Effects of lags, trends and inputs")
-        for name, mean, _, low, high in found.iloc[:, :4].itertuples():
-            table.add_row(rich_escape(name), *(f"{value:.4g}" for value in (mean, low, high)))
+        shown = ["mean"] if hmm.posterior_.is_mode else ["mean", "5.0%", "95.0%"]
+        table = Table("coefficient", *(name.replace(".0%", " %") for name in shown),
+                      title="Effects of lags, trends and inputs")  # fmt: skip
+        for name, *values in found[shown].itertuples():
+            table.add_row(rich_escape(name), *(f"{value:.4g}" for value in values))
         console.print(table)
 
 
