@@ -58,7 +58,7 @@ from rarehmm.sampling.rule import Inference, infer
 from rarehmm.sampling.variational import GaussianApproximation, ascend, gaussian_approximation
 from rarehmm.search.mode import Mode, find_mode
 from rarehmm.search.regimes import Regime, judge_states
-from rarehmm.search.selection import Selection, select_n_components
+from rarehmm.choosing.selection import Selection, select_n_components
 from rarehmm.transitions.homogeneous import Homogeneous
 from rarehmm.transitions.phases import Phases
 from rarehmm.transitions.regression import Regression

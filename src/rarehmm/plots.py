@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rarehmm.posterior.posterior import Posterior
     from rarehmm.posterior.prediction import Forecast
     from rarehmm.sampling.diagnostics import Check
-    from rarehmm.search.selection import Selection
+    from rarehmm.choosing.selection import Selection
     from rarehmm.windows.windows import Windows
 
 COLOURS = ("#4477AA", "#228833", "#EE6677", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")  # safe for colour-blind readers

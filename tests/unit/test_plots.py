@@ -12,7 +12,7 @@ import rarehmm as rh
 from rarehmm import plots
 from rarehmm.engine.contracts.design import Design
 from rarehmm.sampling.diagnostics import Check
-from rarehmm.search.selection import Candidate, Selection
+from rarehmm.choosing.selection import Candidate, Selection
 from rarehmm.windows.windows import Windows
 
 pytestmark = pytest.mark.plain

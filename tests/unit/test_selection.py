@@ -7,9 +7,9 @@ from small_models import model_of
 import rarehmm as rh
 from rarehmm import plots
 from rarehmm.engine.dispatch import JIT
-from rarehmm.search import selection
+from rarehmm.choosing import selection
 from rarehmm.search.regimes import Regime
-from rarehmm.search.selection import BLOCKS, FOLDS, block_of_each, held_out_densities
+from rarehmm.choosing.selection import BLOCKS, FOLDS, block_of_each, held_out_densities
 
 
 def rare_series(T=20_000, seed=0):
