@@ -52,7 +52,9 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "event_threshold", "saved_fit",
     ),
     "specification": ("given", "families", "terms", "models", "restored"),
-    "choosing": ("selection", "kinds", "held_out", "regression", "periods", "candidates", "suggestion", "suggest", "remedy"),
+    "choosing": (
+        "selection", "kinds", "held_out", "regression", "periods", "candidates", "suggestion", "suggest", "remedy",
+    ),
     "estimator": (),
     "plots": (),
     "paper": (

@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from rarehmm.choosing.selection import Selection, select_n_components
 from rarehmm.choosing.suggest import suggest
 from rarehmm.choosing.suggestion import Suggestion
 from rarehmm.data.inputs import Columns, Inputs, Season, Trend
@@ -58,7 +59,6 @@ from rarehmm.sampling.rule import Inference, infer
 from rarehmm.sampling.variational import GaussianApproximation, ascend, gaussian_approximation
 from rarehmm.search.mode import Mode, find_mode
 from rarehmm.search.regimes import Regime, judge_states
-from rarehmm.choosing.selection import Selection, select_n_components
 from rarehmm.transitions.homogeneous import Homogeneous
 from rarehmm.transitions.phases import Phases
 from rarehmm.transitions.regression import Regression

@@ -18,7 +18,7 @@ from sklearn.exceptions import NotFittedError
 from rarehmm.choosing.remedy import with_remedy
 from rarehmm.choosing.suggest import AUTO, suggest
 from rarehmm.common.arrays import Array, IntArray
-from rarehmm.common.checks import check_memory, check_whole
+from rarehmm.common.checks import check_memory, check_whole, threads_of
 from rarehmm.common.progress import OnProgress, progress_line, silent
 from rarehmm.data.clocks import is_time
 from rarehmm.data.new_rows import joined_inputs
@@ -473,7 +473,7 @@ class RareHMM(BaseEstimator):
             return given
         self.suggestion_ = suggest(
             series, n_components=self.n_components, emission=self.emission, ar=self.ar, season=self.season,
-            trend=self.trend, threads=self._threads, on_progress=on_progress,
+            trend=self.trend, n_jobs=self.n_jobs, on_progress=on_progress,
         )  # fmt: skip
         chosen = {name: self.suggestion_.settings[name] for name in open_settings}
         if "n_components" in chosen:
@@ -580,7 +580,7 @@ class RareHMM(BaseEstimator):
 
     @property
     def _threads(self) -> int | None:
-        return None if self.n_jobs == -1 else self.n_jobs
+        return threads_of(self.n_jobs)
 
     def predict_proba(
         self,

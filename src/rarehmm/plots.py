@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from rarehmm.choosing.selection import Selection
     from rarehmm.engine.contracts.design import Design
     from rarehmm.estimator import RareHMM
     from rarehmm.posterior.model_check import ModelCheck
     from rarehmm.posterior.posterior import Posterior
     from rarehmm.posterior.prediction import Forecast
     from rarehmm.sampling.diagnostics import Check
-    from rarehmm.choosing.selection import Selection
     from rarehmm.windows.windows import Windows
 
 COLOURS = ("#4477AA", "#228833", "#EE6677", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")  # safe for colour-blind readers

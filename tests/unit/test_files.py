@@ -9,7 +9,7 @@ import xarray as xr
 
 from rarehmm import Series
 from rarehmm.data import files
-from rarehmm.data.files import open_files, read_file
+from rarehmm.data.files import TextFormat, open_files, read_file
 from rarehmm.data.sources.table import Source
 from rarehmm.data.transforms import detrended, logarithm
 
@@ -179,7 +179,7 @@ DAYS = ["03/04/2026 10:00", "04/04/2026 10:00", "05/04/2026 10:00"]
 
 def read_dates(tmp_path, dates, **more):
     pd.DataFrame({"t": dates, "y": np.arange(len(dates))}).to_csv(tmp_path / "d.csv", index=False)
-    return read_file(tmp_path / "d.csv", ["y"], "t", **more).index
+    return read_file(tmp_path / "d.csv", ["y"], "t", TextFormat(**more)).index
 
 
 def test_day_and_month_are_told_apart_or_asked_for(tmp_path):
@@ -213,7 +213,7 @@ def test_numbers_may_count_from_1970(tmp_path):
     assert read_dates(tmp_path, seconds).tolist() == seconds
     pd.DataFrame({"time": TIMES, "flux": Y}).to_parquet(tmp_path / "a.parquet", index=False)
     with pytest.raises(ValueError, match=r"--date-format is 'unix' and .*a\.parquet is not a text file"):
-        open_files([str(tmp_path / "a.parquet")], ["flux"], "time", "unix")
+        open_files([str(tmp_path / "a.parquet")], ["flux"], "time", TextFormat("unix"))
 
 
 def test_large_arrays_stay_where_they_are(tmp_path, monkeypatch):

@@ -10,9 +10,9 @@ from small_models import model_of
 
 import rarehmm as rh
 from rarehmm import plots
+from rarehmm.choosing.selection import Candidate, Selection
 from rarehmm.engine.contracts.design import Design
 from rarehmm.sampling.diagnostics import Check
-from rarehmm.choosing.selection import Candidate, Selection
 from rarehmm.windows.windows import Windows
 
 pytestmark = pytest.mark.plain

@@ -70,7 +70,7 @@ def create(folder: Path, settings: Settings, force: bool = False) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in (*FILES, SUGGESTION):
         (folder / name).unlink(missing_ok=True)
-    write(folder / "settings.yaml", settings.to_yaml())
+    write(folder / "settings.yaml", settings.stored(folder).to_yaml())
 
 
 def with_suggestion(settings: Settings, given: Collection[str], series: Series) -> tuple[Settings, Suggestion]:
@@ -78,7 +78,7 @@ def with_suggestion(settings: Settings, given: Collection[str], series: Series) 
     hmm = estimator_of(settings)
     mine = {"states": "n_components", **{name: name for name in ("emission", "ar", "season", "trend")}}
     found = suggest(
-        series, threads=settings.threads,
+        series, n_jobs=settings.threads,
         **{name: getattr(hmm, name) for text, name in mine.items() if text in given},
     )  # fmt: skip
     chosen = {text: value for text, value in chosen_texts(found.settings).items() if text not in given}
@@ -91,7 +91,7 @@ def settings_of(folder: Path) -> Settings:
         raise ValueError(f"{folder} holds no run: there is no settings.yaml in it.")
     content = read_settings(folder / "settings.yaml")
     try:
-        return from_mapping(content)
+        return from_mapping(content).found(folder)
     except ValueError as error:
         raise ValueError(f"{folder / 'settings.yaml'}: {error}") from None
 
@@ -101,7 +101,7 @@ def series_of(settings: Settings, shown: bool = False) -> Series:
     with progress_line(shown) as on_progress:
         on_progress("reading", 0, 0)
         columns = [*settings.column, *settings.inputs]
-        tables = in_roles(open_files(settings.files, columns, settings.time, settings.date_format), settings)
+        tables = in_roles(open_files(settings.files, columns, settings.time, settings.text), settings)
         try:
             return transformed(tables, settings)
         except ValueError as error:
@@ -151,8 +151,18 @@ def estimator_of(settings: Settings, shown: bool = False) -> RareHMM:
 
 
 def fit(folder: Path, settings: Settings, series: Series, shown: bool = False) -> RunResult:
-    """Fit the series of a run and write all results to its folder; ``shown`` displays progress on a terminal."""
+    """Fit the series of a run and write all results to its folder; ``shown`` displays progress on a terminal.
+
+    What an interrupted run has found already is not computed again.
+    """
     logger.info("%s", series)
+    hmm = load(folder)[1] if (folder / "posterior.nc").is_file() else fitted(folder, settings, series, shown)
+    with progress_line(shown) as on_progress:
+        return write_results(folder, settings, hmm, series, on_progress)
+
+
+def fitted(folder: Path, settings: Settings, series: Series, shown: bool) -> RareHMM:
+    """Fit the series of a run, and write the fit to its folder."""
     hmm = estimator_of(settings, shown)
     try:
         with warnings.catch_warnings():
@@ -162,8 +172,7 @@ def fit(folder: Path, settings: Settings, series: Series, shown: bool = False) -
         raise KeyboardInterrupt from None
     write(folder / "regimes.json", json.dumps([r._asdict() for r in hmm.regimes_], indent=1))
     hmm.save(folder / "posterior.nc")
-    with progress_line(shown) as on_progress:
-        return write_results(folder, settings, hmm, series, on_progress)
+    return hmm
 
 
 def write_results(
@@ -208,7 +217,7 @@ def forecast_of(
             return None
         known = not any(one.chosen for one in inputs_of(hmm.posterior_.model))
         return hmm.forecast(series, horizon or settings.horizon, size=1000 if known else 0)
-    table = open_files([str(future)], input_columns(settings), settings.time, settings.date_format)
+    table = open_files([str(future)], input_columns(settings), settings.time, settings.text)
     table = load_source(table) if isinstance(table, Source) else table
     return hmm.forecast(series, horizon or len(table), exog=table[: horizon or len(table)])
 
@@ -278,8 +287,9 @@ def chosen_terms(folder: Path) -> dict[str, str]:
 
 
 def setting_texts(settings: Settings) -> dict[str, str]:
-    """Return the settings as text by name, for the report."""
-    lines = settings.to_yaml().splitlines()
+    """Return the settings as text by name, for the report, with the names of files alone."""
+    names = [Path(file).name for file in settings.files]
+    lines = replace(settings, file=names[0] if len(names) == 1 else names).to_yaml().splitlines()
     return dict(line.split(": ", 1) for line in lines if ": " in line)
 
 

@@ -38,7 +38,11 @@ def option(name: str, *flags: str) -> Any:
     """Return the command-line option for a setting, with the help text and default of ``Settings``."""
     setting = Settings.__dataclass_fields__[name]
     default = str(setting.default) if setting.default not in (None, False, dataclasses.MISSING) else False
-    return typer.Option(*flags, help=setting.metadata["help"], show_default=default)
+
+    def complete(incomplete: str) -> list[str]:
+        return [choice for choice in setting.metadata.get("choices", ()) if choice.startswith(incomplete)]
+
+    return typer.Option(*flags, help=setting.metadata["help"], show_default=default, autocompletion=complete)
 
 
 @app.command()
@@ -50,6 +54,8 @@ def fit(
     column: Annotated[list[str] | None, typer.Option(help="Column to model; repeat for several columns.")] = None,
     time: Annotated[str | None, option("time")] = None,
     date_format: Annotated[str | None, option("date_format")] = None,
+    sep: Annotated[str | None, option("sep")] = None,
+    decimal: Annotated[str | None, option("decimal")] = None,
     regular: Annotated[str | None, option("regular")] = None,
     auto: Annotated[bool | None, option("auto", "--auto")] = None,
     states: Annotated[int | None, option("states")] = None,
@@ -83,7 +89,7 @@ def fit(
     """Fit a model to a series in a file: regimes with uncertainty, rare events, a forecast and a report."""
     options = {
         "file": file[0] if file and len(file) == 1 else file or None, "column": column or None, "time": time,
-        "date_format": date_format, "regular": regular, "auto": auto,
+        "date_format": date_format, "sep": sep, "decimal": decimal, "regular": regular, "auto": auto,
         "states": states, "emission": emission, "ar": ar, "season": season or None, "trend": trend,
         "exog": exog or None, "exog_transition": exog_transition or None, "switching": switching or None,
         "scale": scale or None, "transitions": transitions or None, "durations": durations,
@@ -109,7 +115,7 @@ def fit(
 
 @app.command()
 def resume(folder: Folder, quiet: Quiet = False, as_json: AsJson = False) -> int:
-    """Resume an interrupted run; the results are those of an uninterrupted one."""
+    """Resume an interrupted run where it stopped; the results are those of an uninterrupted one."""
     settings = runs.settings_of(folder)
     if (folder / "report.html").is_file():
         raise ValueError(f"{folder} is finished; see {folder / 'report.html'}.")
@@ -208,14 +214,46 @@ def load_run(folder: Path, file: Path | None) -> tuple[Settings, rh.RareHMM, rh.
 
 
 @app.command()
-def events(folder: Folder, file: Other = None, causal: Annotated[bool, typer.Option("--causal", help="Use only what "
-           "was known at the time.")] = False, as_json: AsJson = False) -> None:  # fmt: skip
+def events(
+    folder: Folder,
+    file: Other = None,
+    threshold: Annotated[
+        str | None, typer.Option(help="Probability of a rare state at which an event starts, or f1, precision=0.9, "
+                                 "cost=10; by default that of the run.")
+    ] = None,
+    gap: Annotated[int | None, option("gap")] = None,
+    shortest: Annotated[int | None, option("shortest")] = None,
+    states: Annotated[
+        str | None, typer.Option(help="States that count as rare, such as 1 or 1,2; by default those of the run.")
+    ] = None,
+    causal: Annotated[bool, typer.Option("--causal", help="Use only what was known at the time.")] = False,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
     """Print the rare events of a run's series, or of another file, as CSV."""
     settings, hmm, series = load_run(folder, file)
     table = hmm.rare_events(
-        series, threshold=settings.threshold, gap=settings.gap, shortest=settings.shortest, causal=causal
-    )
+        series, rare_states=None if states is None else whole_numbers("states", states),
+        threshold=settings.threshold if threshold is None else number_or_text(threshold),
+        gap=settings.gap if gap is None else gap, shortest=settings.shortest if shortest is None else shortest,
+        causal=causal,
+    )  # fmt: skip
     print_table(table, as_json)
+
+
+def whole_numbers(name: str, text: str) -> list[int]:
+    """Return the whole numbers in a text such as "1,2"."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{name} is {text!r}; it must have whole numbers, separated by commas.") from None
+
+
+def number_or_text(text: str) -> float | str:
+    """Return the number that a text is, or the text."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 @app.command()

@@ -10,12 +10,13 @@ import typer
 
 import rarehmm as rh
 from rarehmm.app import runs
-from rarehmm.app.cli.app import app, errors
+from rarehmm.app.cli.app import app, errors, rich_escape
 from rarehmm.app.cli.running import AsJson, Folder, rows_to_simulate
 from rarehmm.app.settings import Settings
 from rarehmm.engine.contracts.family import columns
 from rarehmm.exact.passes import filter_states
 from rarehmm.specification.restored import inputs_of
+from rarehmm.specification.terms import is_number
 
 SIMULATED = 200_000  # observations from which the rate of false alarms is estimated
 
@@ -30,17 +31,28 @@ def watch(
 
     Alarms are causal: later observations never change them.  Separate several columns by commas; an empty line or nan
     is a missing observation.  Inputs follow, in the order of --exog and --exog-transition, and then the time, if a
-    season or a trend follows it.
+    season or a trend follows it.  A line of names is left out, and so is a line that cannot be read; where there are
+    neither inputs nor times, it counts as a missing observation.
     """
     settings, hmm = runs.load(folder)
     rare = hmm.rare_states_
     if len(rare) == 0:
         raise ValueError(f"no state of {folder} is classified as rare: there is nothing to watch for.")
     errors.print(false_alarms(settings, hmm.posterior_, rare, threshold), soft_wrap=True)
+    if change := " and ".join(["logarithm"] * settings.log + ["distance from a baseline"] * bool(settings.knots)):
+        errors.print(f"the run models the {change} of the series; lines must have it, too", soft_wrap=True)
     stream, inside, line_format = None, False, LineFormat.of(hmm)
     for number, line in enumerate(sys.stdin, 1):
-        values, inputs, time = line_format.parse(line, number)
-        stream = hmm.update(stream, values, exog=inputs or None, times=time)
+        try:
+            values, inputs, time = line_format.parse(line, number)
+            stream = hmm.update(stream, values, exog=inputs or None, times=time)
+        except ValueError as error:
+            missing = line_format.has_nothing_else and not (number == 1 and is_header(line))
+            what = "counts as missing" if missing else "is left out"
+            errors.print(rich_escape(f"line {number} {what}: {error}"), soft_wrap=True)
+            if not missing:
+                continue
+            stream = hmm.update(stream, [math.nan] * line_format.D)
         p = float(stream.probability[rare].sum())
         if (p >= threshold) != inside:
             inside = not inside
@@ -55,6 +67,11 @@ class LineFormat(NamedTuple):
     D: int
     inputs: tuple[str, ...]
     has_time: bool
+
+    @property
+    def has_nothing_else(self) -> bool:
+        """Whether a line has observations alone."""
+        return not self.inputs and not self.has_time
 
     @classmethod
     def of(cls, hmm: rh.RareHMM) -> "LineFormat":
@@ -76,6 +93,11 @@ class LineFormat(NamedTuple):
         except ValueError:
             raise ValueError(f"line {number} is {text!r}, which is not a number.") from None
         return values[:D], values[D:], parts[-1] if self.has_time else None
+
+
+def is_header(line: str) -> bool:
+    """Return whether a line has names rather than numbers."""
+    return not any(is_number(part) for part in line.split(","))
 
 
 def false_alarms(settings: Settings, posterior: rh.Posterior, rare: np.ndarray, threshold: float) -> str:
