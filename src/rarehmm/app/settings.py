@@ -140,7 +140,7 @@ class Settings:
         """Return the settings of a run that is in this folder now, with its files where they are now."""
         if self.folder is None:  # a run of version 0.1
             return self
-        return self._with_files([moved(file, self.folder, folder) for file in self.files], None)
+        return self._with_files([where_now(file, self.folder, folder) for file in self.files], None)
 
     def _with_files(self, files: list[str], folder: str | None) -> "Settings":
         return dataclasses.replace(self, file=files[0] if isinstance(self.file, str) else files, folder=folder)
@@ -201,7 +201,7 @@ class Settings:
         return yaml.safe_dump(dataclasses.asdict(self), sort_keys=False)
 
 
-def moved(file: str, before: str, now: Path) -> str:
+def where_now(file: str, before: str, now: Path) -> str:
     """Return where a file is after the folder of a run has moved: where it was relative to it, or where it was."""
     try:
         beside = os.path.abspath(now / os.path.relpath(file, before))
