@@ -215,4 +215,4 @@ def test_transitions_with_inputs_and_durations(folder, capsys):
     _, err = output_of(capsys, "forecast", folder / "moving", code=1)
     assert "future inputs missing: 'load'" in err
     out, _ = output_of(capsys, "fit", folder / "metric.csv", *options, "--durations", "3", "--out", folder / "lasting")
-    assert runs.load(folder / "lasting")[1].durations == [3, 3]
+    assert runs.load(folder / "lasting")[1].durations == 3

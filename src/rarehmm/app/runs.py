@@ -157,6 +157,7 @@ def fit(folder: Path, settings: Settings, series: Series, shown: bool = False) -
     """
     logger.info("%s", series)
     hmm = load(folder)[1] if (folder / "posterior.nc").is_file() else fitted(folder, settings, series, shown)
+    write(folder / "regimes.json", json.dumps([r._asdict() for r in hmm.regimes_], indent=1))
     with progress_line(shown) as on_progress:
         return write_results(folder, settings, hmm, series, on_progress)
 
@@ -170,7 +171,6 @@ def fitted(folder: Path, settings: Settings, series: Series, shown: bool) -> Rar
             hmm.fit(series)
     except InterruptedWarning:
         raise KeyboardInterrupt from None
-    write(folder / "regimes.json", json.dumps([r._asdict() for r in hmm.regimes_], indent=1))
     hmm.save(folder / "posterior.nc")
     return hmm
 
