@@ -21,8 +21,8 @@ SOURCE = pathlib.Path(__file__).resolve().parent.parent / "src" / "rarehmm"
 PACKAGES: dict[str, tuple[str, ...]] = {
     "common": ("arrays", "blas", "checks", "progress", "writing"),
     "data": (
-        "sources", "tables", "input_columns", "workers", "rows", "clocks", "stamps", "domains", "summaries", "series",
-        "pieces", "seasons", "trends", "inputs", "new_rows", "transforms", "files",
+        "sources", "tables", "input_columns", "workers", "rows", "clocks", "stamps", "zones", "domains", "summaries",
+        "series", "pieces", "seasons", "trends", "inputs", "new_rows", "transforms", "files",
     ),
     "engine": ("dispatch", "lanes", "elementary", "special", "contracts", "automatic", "kernels"),
     "transitions": (),

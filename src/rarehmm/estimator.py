@@ -361,7 +361,7 @@ class RareHMM(BaseEstimator):
         return self
 
     @classmethod
-    def of(cls, posterior: Posterior, regimes: list[Regime]) -> "RareHMM":
+    def of(cls, posterior: Posterior, regimes: list[Regime], regular: bool | str = True) -> "RareHMM":
         """Create a fitted estimator from a saved posterior and the regimes of its states.
 
         Parameters
@@ -370,6 +370,8 @@ class RareHMM(BaseEstimator):
             The posterior, such as ``Posterior.load(path)`` returns.
         regimes : list of Regime
             One per state, such as ``regimes_`` of the original fit.
+        regular : bool or "fill"
+            What is done about the times of rows, as in ``fit``.
 
         Returns
         -------
@@ -381,7 +383,7 @@ class RareHMM(BaseEstimator):
             **settings_of(model),
         )  # fmt: skip
         self.posterior_, self.regimes_, self.n_features_in_ = posterior, regimes, columns(model.family)
-        self._notes, self._regular = [], True
+        self._notes, self._regular = [], regular
         self.exog_names_in_ = np.array(exog_names_of(model), dtype=object)
         self.model_check_ = ModelCheck([], not_checked="this is a saved posterior without its series; use check(X)")
         return self
@@ -1026,8 +1028,6 @@ class RareHMM(BaseEstimator):
             for first, _, probabilities in self.stream_proba(series, causal=causal, on_progress=on_progress):
                 events.add(first, probabilities)
         found = self.with_evidence(events)
-        if len(rare) > 0 and not events.rows:
-            found.attrs["reason"] = events.reason()
         if choice is not None:
             found.attrs.update({f"expected_{name}": getattr(choice, name) for name in ("precision", "recall", "f1")})
         return found if least_evidence is None else with_enough(found, least_evidence)
@@ -1046,10 +1046,13 @@ class RareHMM(BaseEstimator):
             As from ``rare_events``.
         """
         posterior = self._fitted()
-        return with_evidence(
+        found = with_evidence(
             events.table(), np.random.default_rng(0), posterior.model.on(events.series), self._points(), posterior.mean,
             events.series, events.rare, events.rows,
         )  # fmt: skip
+        if len(events.rare) > 0 and not events.rows:
+            found.attrs["reason"] = events.reason()
+        return found
 
     def _choice(self, threshold: str, series: Series, rare: IntArray, gap: int, shortest: int, causal: bool) -> Choice:
         """Return the threshold that has what is wanted of events, and what the posterior expects of them."""
@@ -1180,7 +1183,8 @@ class RareHMM(BaseEstimator):
         Parameters
         ----------
         stream : Stream, RegimeStream or None
-            What the previous call returned; None starts a new stream.
+            What the previous call returned; None starts a new stream.  Where seasons and trends follow row numbers, it
+            goes on after the rows that were fitted; ``RegimeStream()`` begins with row 0.
         y_new : float or array-like of shape (D,)
             The observation; NaN where missing.  Streams of models with lags, inputs or durations take several rows,
             (n,) or (n, D), too.
@@ -1189,7 +1193,8 @@ class RareHMM(BaseEstimator):
         states : int, optional
             Its state, if it is known.
         times : Timestamp, optional
-            Its time, if season or trend follow time and ``y_new`` has no index.
+            Its time, if season or trend follow time and ``y_new`` has no index.  Times that go back, repeat or skip
+            rows are refused; after ``fit(regular="fill")``, missing rows are put back.
 
         Returns
         -------
@@ -1218,7 +1223,10 @@ class RareHMM(BaseEstimator):
         if isinstance(prepared, StreamParameters) or isinstance(stream, Stream):
             raise ValueError("this stream belongs to a model without lags, inputs or durations; start a new one.")
         inputs = joined_inputs(exog, exog_transition, prepared.format.count(y_new))
-        return prepared.update(stream or RegimeStream(), y_new, exog=inputs, times=times, states=states).stream
+        return prepared.update(
+            stream or RegimeStream(origin=prepared.format.end), y_new, exog=inputs, times=times, states=states,
+            regular=self._regular,
+        ).stream  # fmt: skip
 
     def _stream_parameters(self, rows_differ: bool) -> StreamParameters | RegimeFilter:
         """Return what streams need, prepared once and not for each observation."""

@@ -9,7 +9,14 @@ from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.seasons import Fourier
 from rarehmm.data.series import Series
 from rarehmm.data.trends import Curve
-from rarehmm.posterior.components import Curves, components, season_curves, transition_curves, visit_lengths
+from rarehmm.posterior.components import (
+    Curves,
+    components,
+    effect_curves,
+    season_curves,
+    transition_curves,
+    visit_lengths,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -389,11 +396,43 @@ def plot_season(
         With a curve for each state where seasons differ between states.
     """
     posterior = posterior_of(posterior)
-    found = season_curves(posterior, column)
+    return draw_effects(posterior, season_curves(posterior, column), column, probability, axes)
+
+
+def plot_effects(
+    posterior: "Posterior | RareHMM", *, column: int = 0, probability: float = 0.9, axes: Any = None
+) -> Any:
+    """Plot what each season, trend and input of the observations adds over its range, with intervals.
+
+    Parameters
+    ----------
+    posterior : Posterior or fitted RareHMM
+        The posterior of a model with any of these.
+    column : int
+        The column of the observations.
+    probability : float
+        Probability of the intervals.
+    axes : sequence of matplotlib Axes, optional
+        One for each season, trend and input; by default those of a new figure.
+
+    Returns
+    -------
+    array of matplotlib Axes
+        With a curve for each state where an effect differs between states.
+    """
+    posterior = posterior_of(posterior)
+    found = effect_curves(posterior, column)
+    if not found:
+        raise ValueError("observations have no season, trend or inputs; fit with season=, trend= or exog=.")
+    return draw_effects(posterior, found, column, probability, axes)
+
+
+def draw_effects(posterior: "Posterior", found: list[Curves], column: int, probability: float, axes: Any) -> Any:
+    """Draw curves of what seasons, trends and inputs add."""
     axes = np.atleast_1d(new_axes(1, (5 * len(found), 3), ncols=len(found)) if axes is None else axes)
     for axis, one in zip(axes, found, strict=True):
         K = one.values.shape[2]
-        x, order = set_period(axis, one, has_times(posterior))
+        x, order = set_range(axis, one, has_times(posterior))
         for k in range(K):
             draw_band(axis, x, one.values[:, order, k], probability, colour(k), f"state {k}" if K > 1 else None)
         axis.axhline(0, color="0.8", lw=0.8, zorder=0)
@@ -411,11 +450,16 @@ def has_times(posterior: "Posterior") -> bool:
     return any(inputs.has_times for inputs in given if inputs is not None)
 
 
-def set_period(axis: "Axes", season: Curves, in_time: bool) -> tuple[Array, IntArray]:
-    """Label the axis of a period; return the positions on it of the points of a curve, and the order of these."""
-    assert isinstance(season.source, Fourier)
-    x, period = season.x, season.source.period
-    order = np.arange(len(x))
+def set_range(axis: "Axes", curve: Curves, in_time: bool) -> tuple[Array, IntArray]:
+    """Label the axis of an input; return the positions on it of the points of a curve, and the order of these."""
+    x, order = curve.x, np.arange(len(curve.x))
+    if isinstance(curve.source, Curve):
+        axis.set(xlabel="day" if in_time else "row")
+        return x, order
+    if not isinstance(curve.source, Fourier):
+        axis.set(xlabel=curve.title)
+        return x, order
+    period = curve.source.period
     if not in_time:
         axis.set(xlabel="step")
         return x, order
@@ -460,11 +504,7 @@ def plot_transition_effects(
     K = posterior.model.n_states
     axes = np.atleast_1d(new_axes(1, (3.4 * K, 3), ncols=K) if axes is None else axes)
     for k, axis in enumerate(axes):
-        x, order = one.x, np.arange(len(one.x))
-        if isinstance(one.source, Fourier):
-            x, order = set_period(axis, one, has_times(posterior))
-        else:
-            axis.set(xlabel="day" if isinstance(one.source, Curve) and has_times(posterior) else one.title)
+        x, order = set_range(axis, one, has_times(posterior))
         for to in range(K):
             if to != k:
                 draw_band(axis, x, one.values[:, order, k, to], probability, colour(to), f"to state {to}")

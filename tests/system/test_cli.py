@@ -22,8 +22,11 @@ def run(*args, **more):
 def test_demo_writes_a_report_and_says_where(tmp_path):
     done = run("demo", "--size", "50000", "--out", str(tmp_path / "demo"))
     assert done.returncode == 0, done.stderr
-    assert "All checks passed." in done.stdout
-    assert str(tmp_path / "demo" / "report.html") in done.stdout
+    assert done.stdout.count("Posterior: all checks passed.") == 2
+    assert "The series suits a model with 3 states, Gaussian noise, season of 1D and 1 lag;" in done.stdout
+    assert "9 of the 9 simulated overloads and 6 of the 6 simulated outages were found, and none of" in done.stdout
+    for name in ("report.html", "metric/report.html"):
+        assert str(tmp_path / "demo" / name) in done.stdout
 
 
 FITTED = """

@@ -215,7 +215,7 @@ def test_the_longest_of_many_events_are_listed(monkeypatch):
         p[first:last, 1] = 1
     events = event_table(rh.Series(y), p, np.array([1]))
     hmm = SimpleNamespace(rare_states_=np.array([1]))
-    content = report.Content("", hmm, None, None, events, [], None, {})
+    content = report.Content("", "", hmm, None, None, events, [], None, {})
     page = report.event_list(content)
     assert "Only the 2 longest of 3 events are listed; events.csv contains the full list." in page
     assert [f'data-event="{i}"' in page for i in range(3)] == [True, False, True]

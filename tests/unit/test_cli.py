@@ -17,7 +17,7 @@ import yaml
 from typer.testing import CliRunner
 
 from rarehmm.app import cli, runs
-from rarehmm.app.cli import kernels, watching
+from rarehmm.app.cli import demonstrating, kernels, watching
 from rarehmm.app.cli.app import run
 from rarehmm.app.cli.running import option
 from rarehmm.common.checks import InterruptedWarning
@@ -32,13 +32,33 @@ def invoke(*args):
 
 
 @pytest.mark.jit
-def test_demo(tmp_path):
+def test_demo(tmp_path, monkeypatch):
+    monkeypatch.setattr(demonstrating, "fit_metric", lambda out, seed: True)  # in its own process every night
     out = invoke("demo", "--size", "10000", "--out", str(tmp_path))
     assert "States: mean and 90 % interval" in out
     assert "Posterior: all checks passed." in out
     assert "Model: fits the series." in out
-    assert "rare events" in out
+    assert (
+        "\nIn 10,000 observations of series.npy, 58 rare events of 1 observation were found; the first at row 26,"
+        in out
+    )
     assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_the_metric_of_the_demo_has_events_of_two_kinds():
+    table, states = demonstrating.metric(np.random.default_rng(0))
+    edges = np.flatnonzero(np.diff(states, prepend=0, append=0)).reshape(-1, 2)
+    assert len(edges) == 15
+    events = pd.DataFrame({end: table["time"].iloc[rows].to_numpy() for end, rows in
+                           (("start", edges[:, 0]), ("end", edges[:, 1] - 1))})  # fmt: skip
+    assert demonstrating.comparison(table["time"], states, events) == (
+        "The truth: 9 of the 9 simulated overloads and 6 of the 6 simulated outages were found, and none of the events "
+        "found are false."
+    )
+    events.loc[0] = table["time"].iloc[edges[0, 1] + 5]
+    found = demonstrating.comparison(table["time"], states, events)
+    assert "8 of the 9 simulated overloads and 6 of the 6" in found
+    assert "and 1 of the events found are false." in found
 
 
 def test_warm_up_names_the_families():
@@ -149,6 +169,7 @@ def test_options_for_times_reach_the_file(tmp_path, capsys):
     assert "a.csv: 2 rows are missing in 1 place: y[50] (at 2026-02-01 00:52:00)" in said
     output_of(capsys, *fit, "--date-format", "%d/%m/%Y %H:%M", "--regular", "fill", "--quiet")
     assert "2026-02-01 03:1" in (tmp_path / "run" / "events.csv").read_text()
+    assert runs.load(tmp_path / "run")[1]._regular == "fill"
 
 
 def test_tables_end_their_lines_the_same_way_on_every_system(tmp_path, monkeypatch):
@@ -195,7 +216,7 @@ def known(finished, monkeypatch):
     """Fits find at once what the run has found."""
     _, hmm = runs.load(finished / "run")
 
-    def fit(self, series):
+    def fit(self, series, **_):
         vars(self).update(vars(hmm))
 
     monkeypatch.setattr(runs.RareHMM, "fit", fit)
@@ -261,7 +282,7 @@ def test_a_run_is_taken_up_where_it_stopped(finished, tmp_path, capsys, monkeypa
     before = {name: (run / name).read_text() for name in ("events.csv", "forecast.csv", "diagnosis.json")}
     for name in ("events.csv", "diagnosis.json", "report.html"):
         (run / name).unlink()
-    monkeypatch.setattr(runs.RareHMM, "fit", lambda *_: pytest.fail("it is fitted again"))
+    monkeypatch.setattr(runs.RareHMM, "fit", lambda *_, **__: pytest.fail("it is fitted again"))
     output_of(capsys, "resume", run, "--quiet")
     assert {name: (run / name).read_text() for name in before} == before
 
@@ -464,7 +485,7 @@ def test_however_a_command_is_left_there_is_a_code(monkeypatch, capsys, left, co
 
 
 def test_a_run_that_is_interrupted_is_taken_up_again(finished, known, tmp_path, capsys, monkeypatch):
-    def interrupted(self, series):
+    def interrupted(self, series, **_):
         warnings.warn("a word for the log", UserWarning, stacklevel=1)
         warnings.warn("half of it", InterruptedWarning, stacklevel=1)
 

@@ -10,6 +10,7 @@ import yaml
 
 import rarehmm as rh
 from rarehmm.app import runs
+from rarehmm.app.cli import watching
 from rarehmm.app.cli.app import run
 from rarehmm.app.settings import from_mapping
 from rarehmm.app.term_texts import durations_of, lags_of, season_of, switching_of, trend_of
@@ -72,6 +73,8 @@ def test_texts_of_terms():
         ({"season": ["1D:x"]}, "season is '1D:x'; after the colon it must have a number of harmonics, such as 1D:3"),
         ({"season": ["monthly"]}, "the period of a season is 'monthly'"),
         ({"season": ["1D"], "time": None}, "season is 1D, a length of time, and no column of times is named"),
+        ({"time_zone": "Europe/Berln"}, "time_zone is 'Europe/Berln'; .* Did you mean 'Europe/Berlin"),
+        ({"time_zone": "UTC", "time": None, "season": []}, "time_zone is 'UTC', and no column of times is named"),
         ({"season": 24}, "season is 24; it must be a list of names"),
         ({"ar": "two"}, "ar is 'two'; it must be a number of lags, or one after level:, intercept:, hamilton:"),
         ({"ar": "arma:2"}, "ar is 'arma:2'; it must be a number of lags"),
@@ -130,8 +133,13 @@ def test_a_run_keeps_its_settings(folder):
     assert hmm.exog_names_in_.tolist() == ["temp"]
     assert "switching_coefficient[temp, 1]" in hmm.summary().index
     report = (folder / "run" / "report.html").read_text()
-    assert "Effects of season, trend, inputs and lags" in report
+    assert "swing of the season 1D" in report
+    assert "Terms of the model" in report
+    assert '<p class="headline">In 20 days of cpu, two rare events of about 10 hours were found; the first' in report
     assert "switching_coefficient[temp, 1]" in report
+    assert "Mode only, no uncertainty. Sojourn" in report
+    assert "adds over its range: mode only, no uncertainty." in report
+    assert "90 % interval" not in report
     assert (folder / "run" / "forecast.csv").is_file()
     assert runs.series_of(settings).n_known == 2
 
@@ -191,6 +199,36 @@ def test_a_stream_with_inputs_and_times_is_watched(folder, capsys, monkeypatch):
     assert "line 1 is left out: line 1 has 1 values; it must have 3: 1 observed, temp, time" in err
 
 
+def watched(capsys, monkeypatch, fit, lines, code=0):
+    """The alarms and messages on a stream."""
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
+    out, err = output_of(capsys, "watch", fit, "--json", code=code)
+    return [json.loads(line) for line in out.splitlines()], err
+
+
+@pytest.mark.jit
+def test_watching_goes_on_after_lines_that_cannot_be_read(folder, capsys, monkeypatch):
+    """Their rows are missing, so that the times that follow fit."""
+    monkeypatch.setattr(watching, "SIMULATED", 500)
+    lines = [f"{r.cpu},{r.temp},{r.time}" for r in table()[140:165].itertuples()]
+    lines[3] = "x," + lines[3].split(",", 1)[1]
+    lines[5] = lines[5].rsplit(",", 1)[0] + ",?"
+    lines[6:8] = ["1.0", ""]  # three in a row without a time
+    lines.insert(4, "restarted")  # not a row
+    alarms, err = watched(capsys, monkeypatch, folder / "run", lines)
+    assert [one["row"] for one in alarms] == [12, 22]
+    for words in (
+        "line 4 counts as missing: line 4 is",
+        "line 5 is left out: line 5 has 1 values",
+        "line 7 is left out: ",
+        "line 8 is left out: line 8 has 1 values",
+        "line 9 is left out: line 9 has 1 values",
+    ):
+        assert words in err
+    _, err = watched(capsys, monkeypatch, folder / "run", [*lines[:7], *lines[12:]], code=1)
+    assert "rows are missing in 1 place" in err
+
+
 @pytest.mark.jit
 def test_a_run_is_simulated_with_its_inputs_and_times(folder, capsys, tmp_path):
     output_of(capsys, "simulate", folder / "run", "--out", tmp_path / "all.csv")
@@ -202,7 +240,7 @@ def test_a_run_is_simulated_with_its_inputs_and_times(folder, capsys, tmp_path):
 
 
 @pytest.mark.jit
-def test_transitions_with_inputs_and_durations(folder, capsys):
+def test_transitions_with_inputs_and_durations(folder, capsys, monkeypatch):
     options = ["--column", "cpu", "--time", "time", "--states", "2", "--ar", "1", "--season", "1D:1", "--method", "map"]
     out, _ = output_of(
         capsys, "fit", folder / "metric.csv", *options, "--exog", "temp", "--exog-transition", "load", "--out",
@@ -216,3 +254,44 @@ def test_transitions_with_inputs_and_durations(folder, capsys):
     assert "future inputs missing: 'load'" in err
     out, _ = output_of(capsys, "fit", folder / "metric.csv", *options, "--durations", "3", "--out", folder / "lasting")
     assert runs.load(folder / "lasting")[1].durations == 3
+    lines = [f"{r.cpu},{r.time}" for r in table()[140:165].itertuples()]
+    lines[4] = "nan," + lines[4].split(",")[1]
+    found, _ = watched(capsys, monkeypatch, folder / "lasting", lines)
+    assert len(found) == 2
+    for bad in ("x," + lines[4].split(",")[1], "?"):
+        lines[4] = bad
+        assert watched(capsys, monkeypatch, folder / "lasting", lines)[0] == found
+
+
+@pytest.mark.jit
+def test_a_season_follows_local_time_over_a_change_of_clocks(folder, capsys, tmp_path, monkeypatch):
+    hours = pd.date_range("2026-10-16", periods=T, freq="h", tz="Europe/Berlin")
+    local = hours.tz_localize(None)
+    data = table().assign(time=local)
+    data["cpu"] += 3 * (np.sin(2 * np.pi * local.hour / 24) - np.sin(2 * np.pi * np.arange(T) / 24))
+    data.to_csv(tmp_path / "a.csv", index=False)
+    options = ["--column", "cpu", "--time", "time", "--states", "2", "--ar", "1", "--season", "1D:1", "--method", "map"]
+    fit = ["fit", tmp_path / "a.csv", *options, "--exog", "temp", "--out", tmp_path / "run", "--quiet"]
+    assert 'pass times with their zone, such as y.tz_localize("Europe' in output_of(capsys, *fit, code=1)[1]
+    output_of(capsys, *fit, "--time-zone", "Europe/Berlin")
+    events = pd.read_csv(io.StringIO(output_of(capsys, "events", tmp_path / "run")[0]))
+    assert events["start"].tolist() == [str(hours[150]), str(hours[400])]
+    summary = runs.load(tmp_path / "run")[1].summary()
+    assert summary.loc["coefficient[sin(1D) 1]", "mean"] == pytest.approx(3, abs=0.4)
+
+    def lines(rows):
+        return "".join(f"{r.cpu},{r.temp},{r.time}\n" for r in rows.itertuples())
+
+    at = int(np.flatnonzero(local.duplicated())[0])  # the hour that occurs twice, for the second time
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines(data[at - 5 : at + 5])))
+    output_of(capsys, "watch", tmp_path / "run", "--json")
+    for rows, message in (
+        (
+            data.iloc[[10, 11, 9]],
+            "time goes back in 1 of 3 rows: times[0] (row 2 of the stream, at 2026-10-16 09:00:00+02",
+        ),
+        (data.iloc[[10, 11, 11]], "time stands still in 1 of 3 rows: times[0] (row 2 of the stream"),
+        (data.iloc[[10, 11, 14]], "2 rows are missing in 1 place: times[0] (row 2 of the stream"),
+    ):
+        monkeypatch.setattr("sys.stdin", io.StringIO(lines(rows)))
+        assert message in output_of(capsys, "watch", tmp_path / "run", code=1)[1]

@@ -7,7 +7,7 @@ from scipy.stats import nbinom
 
 import rarehmm as rh
 from rarehmm import plots
-from rarehmm.posterior.components import components, season_curves, transition_curves, visit_lengths
+from rarehmm.posterior.components import components, effect_curves, season_curves, transition_curves, visit_lengths
 
 T = 24 * 14
 HOURS = pd.date_range("2026-01-05", periods=T, freq="h")  # from a Monday on
@@ -153,3 +153,16 @@ def test_pictures_of_components(kind):
     axes[0].figure.canvas.draw()
     with pytest.raises(ValueError, match="first is 9 and last is 9; they must be rows of the series"):
         plots.plot_components(posterior, series, first=9, last=9)
+
+
+def test_effects_have_a_picture_each():
+    posterior, _ = posterior_of()
+    axes = plots.plot_effects(posterior)
+    assert [axis.get_title() for axis in axes] == ["season 1D", "season 7D", "temp"]
+    assert axes[2].get_xlabel() == "temp"
+    middle = effect_curves(posterior)[2]
+    slope = np.diff(middle.values.mean(0)[[0, -1], 0]) / np.diff(middle.x[[0, -1]])
+    np.testing.assert_allclose(slope, 0.1, atol=1e-3)
+    plain = rh.Model(rh.Gaussian(), 1, rh.no_priors(rh.Gaussian()))
+    with pytest.raises(ValueError, match="observations have no season, trend or inputs; fit with season="):
+        plots.plot_effects(rh.Posterior(plain, np.ones((1, 4, 1, 2)), np.ones((1, 4, 1, 1)), "chain"))

@@ -226,3 +226,49 @@ def test_large_arrays_stay_where_they_are(tmp_path, monkeypatch):
     pd.DataFrame({"y": Y}).to_csv(tmp_path / "c.csv")
     with pytest.raises(ValueError, match="pass files of one type"):
         open_files([str(tmp_path / "a.npy"), str(tmp_path / "c.csv")])
+
+
+# ---------------------------------------------------------------- time zones
+BERLIN = pd.date_range("2026-10-24 12:00", "2026-10-25 12:00", freq="30min", tz="Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("times", "date_format"),
+    [
+        (BERLIN.tz_localize(None), None),
+        (BERLIN, None),  # with offsets
+        (BERLIN.tz_convert("UTC"), None),
+        (BERLIN.tz_localize(None).strftime("%d/%m/%Y %H:%M"), "%d/%m/%Y %H:%M"),
+        (BERLIN.as_unit("s").asi8, "unix"),
+    ],
+    ids=["local", "offsets", "UTC", "format", "unix"],
+)
+def test_times_are_put_into_a_zone(tmp_path, times, date_format):
+    table = pd.DataFrame({"t": times, "y": np.arange(51.0)})
+    paths = [str(tmp_path / name) for name in ("a.csv", "b.csv")]
+    table[:31].to_csv(paths[0], index=False)  # ends in the hour that occurs twice
+    table[31:].to_csv(paths[1], index=False)
+    found = open_files(paths, ["y"], "t", TextFormat(date_format), "Europe/Berlin")
+    assert (found.index == BERLIN).all()
+    assert str(found.index.tz) == "Europe/Berlin"
+    assert found.index.name == "t"
+    assert len(Series(found)) == 51
+
+
+def test_what_cannot_be_put_into_a_zone_is_refused(tmp_path):
+    table = pd.DataFrame({"t": BERLIN.tz_localize(None), "y": np.arange(51.0)})
+    table.drop(index=[28, 29]).to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(ValueError, match=r"a.csv: 't' in row 29 is 2026-10-25 02:00:00, which occurs twice in Europe"):
+        open_files([str(tmp_path / "a.csv")], ["y"], "t", time_zone="Europe/Berlin")
+    table.assign(t=np.arange(51)).to_csv(tmp_path / "b.csv", index=False)
+    with pytest.raises(
+        ValueError, match=r"'t' of .*b.csv holds no dates; for seconds since 1970, give --date-format u"
+    ):
+        open_files([str(tmp_path / "b.csv")], ["y"], "t", time_zone="Europe/Berlin")
+    table.to_parquet(tmp_path / "c.parquet", index=False)
+    with pytest.raises(ValueError, match=r"c.parquet has times without a zone, which are read as stored; store them"):
+        open_files([str(tmp_path / "c.parquet")], ["y"], "t", time_zone="Europe/Berlin")
+    table.assign(t=BERLIN.tz_convert("UTC")).to_parquet(tmp_path / "d.parquet", index=False)
+    found = open_files([str(tmp_path / "d.parquet")], ["y"], "t", time_zone="Europe/Berlin")
+    assert found.index[30] == BERLIN[30]
+    assert str(found.index[:1].tz) == "Europe/Berlin"

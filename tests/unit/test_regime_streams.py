@@ -20,6 +20,7 @@ from rarehmm import (
     MultivariateGaussian,
     Phases,
     Poisson,
+    RareHMM,
     Regression,
     Season,
     Series,
@@ -29,6 +30,7 @@ from rarehmm import (
     no_priors,
     predictive_log_density,
 )
+from rarehmm.data.new_rows import missing_before
 from rarehmm.posterior.regime_streams import RegimeFilter, RegimeStream
 
 
@@ -134,23 +136,26 @@ def test_the_state_of_a_stream_does_not_grow_in_a_gap():
     assert regimes.update(stream, 1.0).log_densities[0, -1] == pytest.approx(before, rel=1e-12)
 
 
-@pytest.mark.parametrize("aware", [False, True], ids=["naive", "with a time zone"])
-def test_the_season_follows_the_times_of_the_rows(aware):
-    """Hours over a change of clocks, and some hours left out."""
-    hours = pd.date_range("2026-03-20", periods=400, freq="h", tz="Europe/Berlin" if aware else None)
-    hours = hours.delete(slice(150, 163))
+def with_holes(zone, regular):
+    """Hours over a change of clocks, some of them left out, and a model whose season and trend follow them."""
+    hours = pd.date_range("2026-03-20", periods=400, freq="h", tz=zone).delete(slice(150, 163))
     y = pd.Series(np.sin(np.arange(len(hours)) / 4) + np.random.default_rng(0).normal(size=len(hours)), hours)
-    series = Series(y, regular=False)
+    series = Series(y, regular=regular)
     inputs, transitions = Inputs.of(series, [Season("1D", 2), Trend()]), Inputs.of(series, [Season("12h", 1)])
     model = Model(Gaussian(), 2, no_priors(Gaussian()), inputs=inputs, autoregression=AroundLevel(2),
                   transitions=Regression(transitions))  # fmt: skip
-    point = some_parameters(model)
-    expected = filter_states(model, point, series, sequential=True)
-    regimes, stream, found = RegimeFilter(model, [point]), RegimeStream(), []
+    return y, series, RegimeFilter(model, [some_parameters(model)])
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_the_season_follows_the_times_of_the_rows(zone):
+    y, series, regimes = with_holes(zone, regular=False)
+    expected, hours = filter_states(regimes.model, regimes.points[0], series, sequential=True), y.index
+    stream, found = RegimeStream(), []
     for low in range(0, len(y), 50):
         part = y.iloc[low : low + 50]
         given = {"y": part} if low % 100 else {"y": part.to_numpy(), "times": part.index}
-        stream, probabilities, _ = regimes.update(stream, **given)
+        stream, probabilities, _ = regimes.update(stream, **given, regular=False)
         found.append(probabilities)
     np.testing.assert_allclose(np.concatenate(found), expected, rtol=1e-12, atol=1e-12)
     with pytest.raises(ValueError, match=r"y has no time index and the series that was fitted had one.*or times="):
@@ -159,6 +164,70 @@ def test_the_season_follows_the_times_of_the_rows(aware):
         regimes.update(stream, [1.0, 2.0], times=[hours[0], pd.NaT])
     with pytest.raises(ValueError, match="times has 1 entries and there are 2 rows"):
         regimes.update(stream, [1.0, 2.0], times=hours[:1])
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_times_of_a_stream_follow_each_other(zone):
+    y, series, regimes = with_holes(zone, regular="fill")
+    stream = regimes.update(RegimeStream(), y[:150]).stream
+    stream = RegimeStream.from_dict(json.loads(json.dumps(stream.to_dict())))
+    for rows, message in (
+        (slice(149, 150), r"time stands still in 1 of 151 rows: times\[0\] \(row 150 of the stream, at 2026-03-26 05"),
+        (slice(140, 145), r"time goes back in 1 of 155 rows: times\[0\] \(row 150 .* comes after 2026-03-26 05:00:00"),
+        (slice(150, 155), r'13 rows are missing in 1 place: times\[0\] \(row 150 .*regular="fill" \(--regular fill\)'),
+    ):
+        with pytest.raises(ValueError, match=message):
+            regimes.update(stream, y.iloc[rows])
+    late = y.index[149:150] + pd.Timedelta("90min")
+    with pytest.raises(ValueError, match=r"not evenly spaced: times\[0\] .* comes 01:30:00 after the row before it"):
+        regimes.update(stream, [1.0], times=late)
+    found = regimes.update(stream, y[150:], regular="fill")
+    observed = ~np.isnan(series.read(0, 400)[:, 0])
+    expected = filter_states(regimes.model, regimes.points[0], series, sequential=True)[observed]
+    np.testing.assert_allclose(found.probabilities, expected[150:], rtol=1e-12, atol=1e-12)
+    assert (found.stream.seen, found.stream.last) == (400, y.index[-1])
+    with pytest.raises(ValueError, match="has a time zone; pass all times with it"):
+        missing_before(pd.DatetimeIndex(["2026-04-06"], tz=None if zone else "UTC"), stream.last, 3600.0, True, 1)
+
+
+def test_local_times_of_a_stream_are_put_into_their_zone():
+    y, _, regimes = with_holes("Europe/Berlin", regular=False)
+    wanted = regimes.update(RegimeStream(), y[:30])
+    for given in (y[:30].tz_localize(None), y[:30].tz_convert("UTC")):
+        np.testing.assert_array_equal(regimes.update(RegimeStream(), given).probabilities, wanted.probabilities)
+    naive = with_holes(None, regular=False)[2]
+    with pytest.raises(
+        ValueError, match=r"times of y are in Europe/Berlin .* fitted without a zone; .*tz_localize\(None"
+    ):
+        naive.update(RegimeStream(), y[:30])
+
+
+@pytest.mark.parametrize(
+    ("dates", "step", "missing"),
+    [
+        (["2026-01-02", "2026-01-05", "2026-01-06"], 86_400.0, 0),  # a weekend
+        (["2026-01-05", "2026-01-08", "2026-01-09"], 86_400.0, 2),
+        (["2026-01-01", "2026-02-01", "2026-03-01"], 31 * 86_400.0, 0),
+        (["2026-01-01", "2026-01-01 03:00"], np.nan, 0),  # a trend alone has no step
+    ],
+)
+def test_days_and_months_of_a_stream(dates, step, missing):
+    index = pd.DatetimeIndex(pd.to_datetime(dates, format="mixed"))
+    assert missing_before(index[1:], index[0], step, "fill", 1).sum() == missing
+
+
+def test_rows_without_times_go_on_where_the_fit_ended():
+    y = np.sin(2 * np.pi * np.arange(210) / 24) + 0.1 * np.random.default_rng(0).normal(size=210)
+    hmm = RareHMM(1, season=Season(24, 1), method="map", check_model=False).fit(y[:200])
+    assert hmm.posterior_.model.inputs.end == 200
+    stream = hmm.update(None, y[200:])
+    from_start = hmm.update(RegimeStream(), y[200:])
+    assert stream.log_likelihood.mean() > from_start.log_likelihood.mean() + 100
+    whole = log_likelihood(hmm.posterior_.model, hmm.posterior_.mean, Series(y))
+    before = log_likelihood(hmm.posterior_.model, hmm.posterior_.mean, Series(y[:200]))
+    assert stream.log_likelihood.mean() == pytest.approx(whole - before)
+    stored = RegimeStream.from_dict(hmm.update(None, y[200:204]).to_dict())
+    assert hmm.update(stored, y[204:]).log_likelihood == pytest.approx(stream.log_likelihood)
 
 
 @pytest.mark.plain

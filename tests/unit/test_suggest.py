@@ -120,7 +120,7 @@ def test_auto_settings_of_the_estimator():
 
 
 @pytest.mark.jit
-def test_auto_on_the_command_line(tmp_path):
+def test_auto_on_the_command_line(tmp_path, capsys):
     y = load(np.random.default_rng(1))
     y.rename_axis("time").to_csv(tmp_path / "load.csv")
     out = tmp_path / "run"
@@ -128,9 +128,15 @@ def test_auto_on_the_command_line(tmp_path):
     assert run(["fit", str(tmp_path / "load.csv"), *given]) == 0
     settings = from_mapping(read_settings(out / "settings.yaml"))
     assert (settings.states, settings.ar, settings.season) == (3, 1, ["1D:1"])
-    reason = (out / "suggestion.txt").read_text(encoding="utf-8").splitlines()[-1]
-    assert reason.startswith("The series suits a model with 3 states")
-    assert reason in (out / "report.html").read_text(encoding="utf-8")
+    reason = json.loads((out / "suggestion.json").read_text(encoding="utf-8"))
+    assert reason["sentence"].startswith("The series suits a model with 3 states")
+    assert [gain["term"] for gain in reason["gains"] if gain["chosen"]] == ["season of 1D", "1 lag"]
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert reason["sentence"] in page
+    assert page.count("chosen-row") == 3  # and its style
+    (out / "suggestion.json").write_text("{}")
+    assert run(["report", str(out)]) == 1
+    assert "suggestion.json is damaged ('sentence'); fit again." in " ".join(capsys.readouterr().err.split())
     assert json.loads((out / "diagnosis.json").read_text(encoding="utf-8"))["method"] == "map"
 
 

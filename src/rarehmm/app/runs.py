@@ -1,7 +1,7 @@
 """Runs: from a data file and settings to a folder with all results and everything needed to reproduce them.
 
 The folder holds settings.yaml, posterior.nc, regimes.json, events.csv, forecast.csv, diagnosis.json, report.html,
-log.txt and, if settings were chosen automatically, suggestion.txt.  Each file appears only once it is complete.  An
+log.txt and, if settings were chosen automatically, suggestion.json.  Each file appears only once it is complete.  An
 interrupted run has its settings, so that it can be resumed with the same results.
 """
 
@@ -20,11 +20,13 @@ import numpy as np
 import pandas as pd
 
 from rarehmm.app.input_files import FileColumns, in_roles
+from rarehmm.app.report.headline import headline
 from rarehmm.app.report.report import Content, Overview, report
+from rarehmm.app.report.terms import Chosen
 from rarehmm.app.settings import Settings, from_mapping, read_settings
 from rarehmm.app.term_texts import chosen_texts, durations_of, lags_of, switching_of, trend_of
 from rarehmm.choosing.suggest import suggest
-from rarehmm.choosing.suggestion import Suggestion
+from rarehmm.choosing.suggestion import Suggestion, TermGain
 from rarehmm.common.checks import InterruptedWarning
 from rarehmm.common.progress import OnProgress, progress_line, silent
 from rarehmm.common.writing import atomic_file
@@ -43,7 +45,7 @@ from rarehmm.specification.restored import inputs_of
 logger = logging.getLogger(__name__)
 FILES = ("settings.yaml", "posterior.nc", "regimes.json", "events.csv", "forecast.csv", "diagnosis.json", "report.html",
        "log.txt")  # fmt: skip
-SUGGESTION = "suggestion.txt"  # of runs with settings that were chosen automatically
+SUGGESTION = "suggestion.json"  # of runs with settings that were chosen automatically
 
 
 class RunResult(NamedTuple):
@@ -52,6 +54,7 @@ class RunResult(NamedTuple):
     hmm: RareHMM
     events: pd.DataFrame
     forecast: Forecast | None  # None if it needs inputs that are not known yet
+    headline: str  # what was found, in plain words
 
     @property
     def passed(self) -> bool:
@@ -101,11 +104,16 @@ def series_of(settings: Settings, shown: bool = False) -> Series:
     with progress_line(shown) as on_progress:
         on_progress("reading", 0, 0)
         columns = [*settings.column, *settings.inputs]
-        tables = in_roles(open_files(settings.files, columns, settings.time, settings.text), settings)
+        tables = in_roles(opened(settings.files, columns, settings), settings)
         try:
             return transformed(tables, settings)
         except ValueError as error:
             raise ValueError(f"{', '.join(settings.files)}: {error}") from None
+
+
+def opened(files: list[str], columns: list[str], settings: Settings) -> pd.DataFrame | Source:
+    """Open files with the times that the settings describe."""
+    return open_files(files, columns, settings.time, settings.text, settings.time_zone)
 
 
 def transformed(tables: FileColumns, settings: Settings) -> Series:
@@ -168,7 +176,7 @@ def fitted(folder: Path, settings: Settings, series: Series, shown: bool) -> Rar
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", InterruptedWarning)  # an interrupted run is resumed, not kept half done
-            hmm.fit(series)
+            hmm.fit(series, regular=settings.spacing)
     except InterruptedWarning:
         raise KeyboardInterrupt from None
     hmm.save(folder / "posterior.nc")
@@ -191,15 +199,18 @@ def write_results(
     table = hmm.with_evidence(events)
     on_progress("forecast", 0, 0)
     forecast = forecast_of(hmm, series, settings)
-    result = RunResult(hmm, table, forecast)
+    files = ", ".join(Path(f).name for f in settings.files)
+    found = headline(", ".join(settings.column) or files, series, hmm, table)
+    result = RunResult(hmm, table, forecast, found)
     write(folder / "events.csv", as_csv(table))
     if forecast is not None:
         write(folder / "forecast.csv", as_csv(forecast_table(forecast)))
     write(folder / "diagnosis.json", json.dumps(diagnosis(result), indent=1))
     on_progress("report", 0, 0)
-    title = f"{', '.join(settings.column) or 'series'} in {', '.join(Path(f).name for f in settings.files)}"
-    details = {**chosen_terms(folder), **setting_texts(settings), **versions()}
-    content = Content(title, hmm, series, overview, table, events.rows, forecast, details)
+    title = f"{', '.join(settings.column) or 'series'} in {files}"
+    details = {**setting_texts(settings), **versions()}
+    chosen = read_suggestion(folder)
+    content = Content(title, found, hmm, series, overview, table, events.rows, forecast, details, chosen)
     write(folder / "report.html", report(content))
     return result
 
@@ -217,7 +228,7 @@ def forecast_of(
             return None
         known = not any(one.chosen for one in inputs_of(hmm.posterior_.model))
         return hmm.forecast(series, horizon or settings.horizon, size=1000 if known else 0)
-    table = open_files([str(future)], input_columns(settings), settings.time, settings.text)
+    table = opened([str(future)], input_columns(settings), settings)
     table = load_source(table) if isinstance(table, Source) else table
     return hmm.forecast(series, horizon or len(table), exog=table[: horizon or len(table)])
 
@@ -233,21 +244,21 @@ def load(folder: Path) -> tuple[Settings, RareHMM]:
     if not (folder / "posterior.nc").is_file():
         raise ValueError(f"{folder} holds an unfinished run; continue with: rarehmm resume {folder}")
     posterior, fit = Posterior.load_with(folder / "posterior.nc")
-    hmm = old_fit(folder, posterior) if fit is None else RareHMM.load(folder / "posterior.nc")
+    hmm = old_fit(folder, posterior, settings) if fit is None else RareHMM.load(folder / "posterior.nc")
     hmm.set_params(
         random_state=settings.seed, n_jobs=settings.threads, rare_share=settings.rare_share, verbose=0
     )  # fmt: skip
     return settings, hmm
 
 
-def old_fit(folder: Path, posterior: Posterior) -> RareHMM:
+def old_fit(folder: Path, posterior: Posterior, settings: Settings) -> RareHMM:
     """Return the fit of a run of version 0.1, whose posterior has no regimes."""
     try:
         saved = json.loads((folder / "regimes.json").read_text(encoding="utf-8"))
         regimes = regimes_of(saved, posterior.model.n_states)
     except (OSError, *DAMAGE) as error:
         raise ValueError(f"{folder / 'regimes.json'} is damaged ({said(error)}); fit again.") from None
-    return RareHMM.of(posterior, regimes)
+    return RareHMM.of(posterior, regimes, settings.spacing)
 
 
 # ---------------------------------------------------------------- parts
@@ -278,12 +289,23 @@ def forecast_table(forecast: Forecast) -> pd.DataFrame:
     return table if forecast.index is None else table.assign(time=forecast.index)
 
 
-def chosen_terms(folder: Path) -> dict[str, str]:
-    """Return what was chosen automatically and why, as a sentence for the report, if anything was."""
-    if not (folder / SUGGESTION).is_file():
-        return {}
-    text = (folder / SUGGESTION).read_text(encoding="utf-8")
-    return {"chosen": text.splitlines()[-1]}
+def write_suggestion(folder: Path, suggestion: Suggestion) -> None:
+    """Write what was compared to choose settings, and what was chosen."""
+    gains = [g._asdict() for g in suggestion.gains]
+    content = {"sentence": suggestion.sentence, "n_rows": suggestion.n_rows, "gains": gains}
+    write(folder / SUGGESTION, json.dumps(content, indent=1, default=lambda scalar: scalar.item()))
+
+
+def read_suggestion(folder: Path) -> Chosen | None:
+    """Return what was compared to choose settings, if they were chosen."""
+    path = folder / SUGGESTION
+    if not path.is_file():
+        return None
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        return Chosen(saved["sentence"], saved["n_rows"], [TermGain(**gain) for gain in saved["gains"]])
+    except (LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged ({said(error)}); fit again.") from None
 
 
 def setting_texts(settings: Settings) -> dict[str, str]:

@@ -7,6 +7,7 @@ import re
 import reprlib
 import types
 import typing
+import zoneinfo
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,9 @@ class Settings:
     time: str | None = field(default=None, metadata={"help": "Column with the time of each row."})
     date_format: str | None = field(
         default=None, metadata={"help": "Format of times, such as %d/%m/%Y %H:%M, or unix (seconds) and unix_ms."}
+    )
+    time_zone: str | None = field(
+        default=None, metadata={"help": "Zone of local times, such as Europe/Berlin, where clocks are changed."}
     )
     sep: str | None = field(
         default=None,
@@ -173,6 +177,10 @@ class Settings:
         for name in others:
             if name in self.column:
                 raise ValueError(f"{name!r} is the column to model, and cannot be an input or known states as well.")
+        if self.time_zone is not None:
+            check_zone_name(self.time_zone)
+            if self.time is None:
+                raise ValueError(f"time_zone is {self.time_zone!r}, and no column of times is named; pass --time.")
         for season in self.seasons:
             if isinstance(season.period, str) and self.time is None:
                 raise ValueError(
@@ -216,6 +224,15 @@ def check_known(name: str, value: str, known: tuple[str, ...]) -> None:
         close = difflib.get_close_matches(value, known, 1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(known)}.{hint}")
+
+
+def check_zone_name(zone: str) -> None:
+    """Raise ValueError with a suggestion unless there is a time zone of this name."""
+    known = zoneinfo.available_timezones()
+    if zone not in known:
+        close = difflib.get_close_matches(zone, known, 1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"time_zone is {zone!r}; it must be the name of a time zone, such as Europe/Berlin.{hint}")
 
 
 def check(name: str, value: Any, kind: Any, least: int | None) -> None:

@@ -18,7 +18,9 @@ from pandas.tseries.api import guess_datetime_format
 
 from rarehmm.data.sources import is_path, open_source
 from rarehmm.data.sources.checks import chosen, existing, opening, said
+from rarehmm.data.sources.combined import Times
 from rarehmm.data.sources.table import Source
+from rarehmm.data.zones import localized
 
 SUPPORTED = "CSV (.csv, .csv.gz, .txt, .tsv), .npy, .npz, netCDF (.nc), .parquet and .zarr"
 LARGE = 64 << 20  # bytes; .npy files larger than this are not read into memory
@@ -44,9 +46,16 @@ PLAIN = TextFormat()
 
 
 def open_files(
-    paths: Sequence[str], columns: Sequence[str] = (), time: str | None = None, text: TextFormat = PLAIN
+    paths: Sequence[str],
+    columns: Sequence[str] = (),
+    time: str | None = None,
+    text: TextFormat = PLAIN,
+    time_zone: str | None = None,
 ) -> pd.DataFrame | Source:
-    """Open files that follow one another in time: as a lazy source where possible, else as a DataFrame."""
+    """Open files that follow one another in time: as a lazy source where possible, else as a DataFrame.
+
+    With ``time_zone``, times are put into this zone: local times are in it, others are converted.
+    """
     for path in paths:
         existing(Path(path))
     lazy = [is_path(path) for path in paths]
@@ -55,9 +64,46 @@ def open_files(
     small = all(path.endswith(".npy") for path in paths) and sum(Path(path).stat().st_size for path in paths) <= LARGE
     if all(lazy) and not small:
         refuse_format(paths[0], text)
-        return open_source(list(paths), columns, time)
+        source = open_source(list(paths), columns, time)
+        if time_zone is not None:
+            source.index = stored_in_zone(source.index, time_zone, paths[0])
+        return source
     tables = [read_file(path, columns, time, text) for path in paths]
-    return tables[0] if len(tables) == 1 else pd.concat(tables, ignore_index=tables[0].index.name is None)
+    whole = tables[0] if len(tables) == 1 else pd.concat(tables, ignore_index=tables[0].index.name is None)
+    if time_zone is None:
+        return whole
+    return whole.set_axis(in_zone(whole.index, time_zone, paths, tables, text.date_format))
+
+
+def stored_in_zone(times: Any, zone: str, path: str) -> Times:
+    """Return times that are read on request, in a zone."""
+    if not isinstance(times, Times) or not times.zone:
+        raise ValueError(
+            f"--time-zone is {zone!r} and {path} has times without a zone, which are read as stored; store them in "
+            "UTC, or pass a text file."
+        )
+    return Times(times.source, times.name, zone)
+
+
+def in_zone(
+    index: pd.Index, zone: str, paths: Sequence[str], tables: Sequence[pd.DataFrame], date_format: str | None
+) -> pd.DatetimeIndex:
+    """Return times of the rows of files in a zone."""
+
+    def place(row: int) -> str:
+        starts = np.cumsum([0, *map(len, tables)])
+        part = int(np.searchsorted(starts, row, side="right")) - 1
+        return f"{paths[part]}: {index.name!r} in row {row - starts[part] + 1}"
+
+    if not isinstance(index, pd.DatetimeIndex):
+        raise ValueError(
+            f"--time-zone is {zone!r} and {index.name!r} of {paths[0]} holds no dates; for seconds since 1970, give "
+            "--date-format unix."
+        )
+    if index.tz is None and date_format not in SINCE_1970:
+        found: pd.DatetimeIndex = localized(index, zone, place)
+        return found
+    return (index.tz_localize("UTC") if index.tz is None else index).tz_convert(zone)
 
 
 def refuse_format(path: object, text: TextFormat) -> None:

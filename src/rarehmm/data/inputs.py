@@ -155,6 +155,10 @@ class Inputs:
         The three kinds of columns; ``seasons`` and ``chosen`` may be None.
     has_times : bool
         Whether the clock of the series was in seconds.
+    zone : str or None
+        Time zone of the series, if it had one.
+    end : int
+        Row number that follows those of the series, if its clock counts rows.
     exog_names : tuple of str
         Names of all columns of the series' ``exog``.
 
@@ -176,6 +180,8 @@ class Inputs:
     chosen: Chosen | None
     has_times: bool
     exog_names: tuple[str, ...]
+    zone: str | None = None
+    end: int = 0
 
     @classmethod
     def of(cls, series: Series, terms: Sequence[Term], usual: tuple[int, int] = ORDERS) -> "Inputs":
@@ -208,7 +214,9 @@ class Inputs:
         seasons = _seasons(series, waves, usual) if waves else None
         trends = tuple(_curve(series, term) for term in curves)
         chosen = _chosen(series, [term for term in terms if isinstance(term, Columns)])
-        inputs = cls(seasons, trends, chosen, series.has_times, series.exog_names)
+        zone = None if series.clock.zone is None else str(series.clock.zone)
+        end = 0 if series.has_times else int(series.bounds[-1] - series.bounds[-2])
+        inputs = cls(seasons, trends, chosen, series.has_times, series.exog_names, zone, end)
         if inputs.size:
             rows = spread(series, SAMPLE)
             inputs = replace(inputs, trends=tuple(_standardised(curve, rows.clock) for curve in trends))
@@ -351,6 +359,8 @@ class Inputs:
             raise ValueError(
                 f"y {had} and the series that was fitted {has}; season and trend follow it. Pass data of the same form."
             )
+        if self.seasons or self.trends:
+            check_zone(series.clock.zone, self.zone)
         if not self.chosen:
             return replace(self, exog_names=series.exog_names)
         names = ", ".join(map(repr, self.chosen.names))
@@ -379,7 +389,8 @@ class Inputs:
             seasons = Seasons(Grid(**seasons["grid"]), waves)
         trends = tuple(Curve(**_tuples(curve)) for curve in given["trends"])
         chosen = None if chosen is None else Chosen(**_tuples(chosen))
-        return cls(seasons, trends, chosen, bool(given["has_times"]), tuple(given["exog_names"]))
+        names, has_times = tuple(given["exog_names"]), bool(given["has_times"])
+        return cls(seasons, trends, chosen, has_times, names, given["zone"], int(given["end"]))
 
     def _check_rows(self, rows: Rows) -> None:
         if self.chosen and rows.exog.shape[1] != len(self.exog_names):
@@ -387,6 +398,18 @@ class Inputs:
                 f"rows have {rows.exog.shape[1]} input columns and {len(self.exog_names)} are needed; call "
                 "Inputs.check for a new series."
             )
+
+
+def check_zone(zone: Any, fitted: str | None) -> None:
+    """Raise ValueError unless the time zone of new data is that of the series that was fitted."""
+    if (name := None if zone is None else str(zone)) == fitted:
+        return
+    now, had = (f"in {one}" if one else "without a zone" for one in (name, fitted))
+    way = f"y.tz_convert({fitted!r})" if name else f'y.tz_localize({fitted!r}, ambiguous="infer")'
+    raise ValueError(
+        f"the times of y are {now} and those of the series that was fitted {had}; season and trend follow local time. "
+        f"Pass {way if fitted else 'local times, y.tz_localize(None)'}."
+    )
 
 
 def _tuples(given: dict[str, Any]) -> dict[str, Any]:

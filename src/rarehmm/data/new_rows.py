@@ -8,10 +8,12 @@ import numpy as np
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.clocks import is_time, wall_seconds
 from rarehmm.data.domains import Domain
-from rarehmm.data.inputs import Inputs
+from rarehmm.data.inputs import Inputs, check_zone
 from rarehmm.data.rows import Rows, as_states
+from rarehmm.data.stamps import DAY, LATE, Finding, elapsed, scan_steps
 from rarehmm.data.summaries import LARGEST, scan_states
 from rarehmm.data.tables import table
+from rarehmm.data.zones import localized
 
 
 class RowFormat(NamedTuple):
@@ -19,7 +21,8 @@ class RowFormat(NamedTuple):
 
     ``domains``: what each column of observations may hold; ``exog_names``: input columns of the series that was fitted;
     ``needed``: positions of those that the model reads; ``needs_clock``: whether seasons or trends follow the clock;
-    ``has_times``: whether that is in seconds, and not a row number; ``n_states``.
+    ``has_times``: whether that is in seconds, and not a row number; ``n_states``; ``zone`` of local times, if they have
+    one; ``step``: seconds between rows, NaN if they are not known; ``end``: the row number after those of the fit.
     """
 
     domains: tuple[Domain, ...]
@@ -28,15 +31,20 @@ class RowFormat(NamedTuple):
     needs_clock: bool
     has_times: bool
     n_states: int
+    zone: str | None = None
+    step: float = np.nan
+    end: int = 0
 
     @classmethod
     def of(cls, domains: tuple[Domain, ...], inputs: Sequence[Inputs], n_states: int) -> "RowFormat":
         """Format of the rows that a model with these inputs takes."""
         names = {one.exog_names for one in inputs if one.chosen}
-        clocks = {one.has_times for one in inputs if one.seasons or one.trends}
+        clocks = {(one.has_times, one.zone, one.end) for one in inputs if one.seasons or one.trends}
         if len(names) > 1 or len(clocks) > 1:
             raise ValueError(f"the inputs were made from series with different columns or clocks: {sorted(names)}.")
-        return cls(domains, next(iter(names), ()), (), False, any(clocks), n_states).reading(inputs)
+        has_times, zone, end = next(iter(clocks), (False, None, 0))
+        step = next((one.seasons.grid.step for one in inputs if one.seasons and has_times), np.nan)
+        return cls(domains, next(iter(names), ()), (), False, has_times, n_states, zone, step, end).reading(inputs)
 
     def reading(self, inputs: Sequence[Inputs]) -> "RowFormat":
         """Return the format of rows of which only these inputs are read."""
@@ -49,7 +57,9 @@ class RowFormat(NamedTuple):
         """Number of rows of new observations: a number, or several of one row, are a single one."""
         return 1 if np.ndim(y) == 0 or (np.ndim(y) == 1 and len(self.domains) > 1) else len(y)
 
-    def rows(self, y: Any, exog: Any, times: Any, states: Any, position: int, seen: int) -> Rows:
+    def rows(
+        self, y: Any, exog: Any, times: Any, states: Any, position: int, seen: int, last: Any = None
+    ) -> tuple[Rows, Any]:
         """Check new observations, and return them with their inputs, their clock and their known states.
 
         Parameters
@@ -64,11 +74,15 @@ class RowFormat(NamedTuple):
             Known states (n,), -1 or NaN where unknown, or None.
         position, seen
             Number of earlier rows in the same sequence, and of all earlier rows, for messages.
+        last
+            Time of the row before, if it is known.
 
         Returns
         -------
-        Rows
+        rows : Rows
             Of n rows, without ``states`` if none are known.
+        index : pandas.DatetimeIndex or None
+            Their times, if they have any.
 
         Raises
         ------
@@ -77,14 +91,17 @@ class RowFormat(NamedTuple):
         """
         values, index = self._observations(y, seen)
         n = len(values)
-        clock = position + np.arange(n, dtype=float)
+        clock, stamps = (
+            position + np.arange(n, dtype=float),
+            self._times(index if times is None else times, n, seen, last),
+        )
         if self.needs_clock and self.has_times:
-            clock = self._times(index if times is None else times, n, seen)
-        return Rows(values, self._inputs(exog, n, seen), clock, self._states(states, n, seen))
+            clock = wall_seconds(stamps)[:, 0]
+        return Rows(values, self._inputs(exog, n, seen), clock, self._states(states, n, seen)), stamps
 
     def future(self, n: int, exog: Any, times: Any, position: int, seen: int) -> Rows:
         """Return n rows without observations, as ``rows`` does."""
-        return self.rows(np.full((n, len(self.domains)), np.nan), exog, times, None, position, seen)
+        return self.rows(np.full((n, len(self.domains)), np.nan), exog, times, None, position, seen)[0]
 
     def _observations(self, y: Any, seen: int) -> tuple[Array, Any]:
         """Return observations (n, D), and their index if they have one."""
@@ -106,8 +123,11 @@ class RowFormat(NamedTuple):
                 )
         return found, index
 
-    def _times(self, times: Any, n: int, seen: int) -> Array:
-        """Clock (n,) in seconds of local wall time."""
+    def _times(self, times: Any, n: int, seen: int, last: Any) -> Any:
+        """Times of n rows in the zone of the series that was fitted; None if they have none and need none."""
+        follows = self.needs_clock and self.has_times
+        if not follows and not is_time(times):
+            return None
         if times is None:
             raise ValueError(
                 "y has no time index and the series that was fitted had one; season and trend follow it. Pass y with a "
@@ -118,11 +138,16 @@ class RowFormat(NamedTuple):
         index = times if is_time(times) else pd.DatetimeIndex(np.atleast_1d(times))
         if len(index) != n:
             raise ValueError(f"times has {len(index)} entries and there are {n} rows; pass one for each row.")
-        clock = wall_seconds(index)[:, 0]
-        if np.isnan(clock).any():
-            i = int(np.argmax(np.isnan(clock)))
+        if (gone := np.asarray(index.isna())).any():
+            i = int(np.argmax(gone))
             raise ValueError(f"{_place('times', i, seen)} is missing (NaT); season and trend need it in every row.")
-        return clock
+        if not follows:
+            return index
+        if index.tz is None and self.zone is not None:
+            return localized(index, self.zone, lambda row: _place("times", row, seen), last, self.step)
+        if index.tz is not None and self.zone is None:
+            check_zone(index.tz, self.zone)
+        return index if self.zone is None else index.tz_convert(self.zone)
 
     def _inputs(self, exog: Any, n: int, seen: int) -> Array:
         """Inputs (n, m), 0 in columns that the model does not read."""
@@ -177,6 +202,50 @@ class RowFormat(NamedTuple):
                 f"{self.n_states - 1}. Mark unknown ones with -1 or NaN."
             )
         return as_states(column)
+
+
+def missing_before(index: Any, last: Any, step: float, regular: bool | str, seen: int) -> IntArray:
+    """Return how many rows are missing before each of the new rows (n,), which have to follow the last one before.
+
+    Parameters
+    ----------
+    index : pandas.DatetimeIndex
+        Times of the new rows.
+    last : pandas.Timestamp or None
+        Time of the row before, if there is one.
+    step : float
+        Seconds between rows; NaN if they are not known.
+    regular : bool or "fill"
+        What is done about rows that are missing, repeated or not evenly spaced, as in ``Series``.
+    seen : int
+        Number of rows before, for messages.
+
+    Raises
+    ------
+    ValueError
+        If times go back, or if they are not as ``regular`` says.
+    """
+    if last is not None and (last.tzinfo is None) != (index.tz is None):
+        raise ValueError(f"one of {last} and {index[0]}, which follows it, has a time zone; pass all times with it.")
+    every = index if last is None else index.insert(0, last)
+    lead = len(every) - len(index)
+    scan = scan_steps(elapsed(every)[:], np.empty(0, np.int64), 0, step if regular else np.nan)
+    if len(scan.late) > 0 and abs(step / DAY - 1) < LATE:  # weekends of weekdays
+        dates = every.tz_localize(None).to_numpy().astype("M8[D]")
+        apart = np.busday_count(dates[scan.late - 1], dates[scan.late]) > 1
+        scan = scan._replace(late=scan.late[apart], missing=scan.missing[apart])
+    report = Finding(
+        scan, step, seen + len(index), lambda row: f"{_place('times', row - lead, seen)[:-1]}, at {every[row]})",
+        lambda row: every[row], every,
+    )  # fmt: skip
+    report.check_order()
+    if regular:
+        report.check_steps()
+    if regular != "fill":
+        report.check_whole()
+    missing = np.zeros(len(every), dtype=np.int64)
+    missing[scan.late] = scan.missing
+    return missing[lead:]
 
 
 def joined_inputs(exog: Any, exog_transition: Any, n: int) -> Any:

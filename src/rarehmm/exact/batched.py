@@ -90,12 +90,9 @@ class BatchedLogPosterior:
 
     def _stationary(self, theta: Array, inside: BoolArray) -> BoolArray:
         """Mask of the points whose lags are stationary where they must be: rounding may put them at the very edge."""
-        out = inside.copy()
-        for i in np.nonzero(inside)[0] if self.model.coefficients.is_partial else ():
-            try:
-                self.model.every_effect.check(self.model.unpack_coefficients(theta[i]))
-            except ValueError:
-                out[i] = False
+        out, model = inside.copy(), self.model
+        if model.coefficients.is_partial:
+            out[inside] = model.every_effect.are_stationary(model.unpack_coefficients(theta[inside]))
         return out
 
     def _careful(self, theta: Array, inside: BoolArray) -> BoolArray:

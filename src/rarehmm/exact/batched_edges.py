@@ -243,8 +243,7 @@ class Lanes:
         """Distributions (..., M) of first nodes where transition matrices are (..., K, K)."""
         unfolding, start = self.job.unfolding, self.job.model.start
         given = stationary(transition) if start is None else np.broadcast_to(start, transition.shape[:-1])
-        flat = [unfolding.start(one, start is None) for one in given.reshape(-1, given.shape[-1])]
-        return np.array(flat).reshape(*given.shape[:-1], -1)
+        return unfolding.start(given, start is None)
 
     def _points(self) -> LanePoints:
         """Parameters in the form that kernels read."""
@@ -264,7 +263,7 @@ class Lanes:
             c=lane_array(K, len(prepare(model.family, self.phi[0, 0]))),
             weight=in_lanes(job.unfolding.weights(self.transition)[:, job.order]),
             starts=in_lanes(self._first_nodes(self.transition)[:, None]),
-            rest=in_lanes(np.array([job.unfolding.start(one, True) for one in distribution])),
+            rest=in_lanes(job.unfolding.start(distribution, True)),
             level=in_lanes(level),
             location=in_lanes(location[..., 0]),
             switching=in_lanes(_flat(switching)),

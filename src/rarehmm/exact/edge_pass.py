@@ -180,7 +180,8 @@ class EdgePass:
             found = self.repaired()
         values, doubts, sums, gradients, about, kinds = zip(*found, strict=True)
         if self.each:
-            order = np.concatenate([np.arange(len(self.blocks.first))[chunk.blocks] for chunk in self.parts])
+            every = np.arange(len(self.blocks.first))
+            order = np.concatenate([every[chunk.blocks] for chunk in self.parts])
             self.of_blocks = np.concatenate(kinds[: len(self.parts)])[np.argsort(order)]
         log_likelihood = float(np.sum(values))
         if not np.isfinite(log_likelihood) or max(doubts) > NEGLIGIBLE:
@@ -296,10 +297,9 @@ class EdgePass:
             ends = zip(early, first + length, strict=True)
             rows = concatenate([self.series.read_rows(low, int(high)) for low, high in ends])
             low = np.cumsum(first + length - early) - (first + length - early)  # of each block among these rows
-            begin = [
-                place + self.begins(begun, int(stop))
-                for place, begun, stop in zip(low, early, first + length, strict=True)
-            ]
+            begun = [self.sequences(row, int(stop)) for row, stop in zip(early, first + length, strict=True)]
+            begin = np.concatenate([at + place for (at, _), place in zip(begun, low, strict=True)])
+            counts = np.concatenate([count for _, count in begun])
             shift = low - early
             order = np.argsort(-length, kind="stable")
             layout = Layout(
@@ -307,7 +307,7 @@ class EdgePass:
                 self.blocks.weight[some],
             ).of(order)  # fmt: skip
             local = np.ascontiguousarray(self.messages[:, some[order]])
-            *one, local = work(rows, np.concatenate(begin), 0, layout, local, self.probabilities, self.predictive)
+            *one, local = work(rows, (begin, counts), 0, layout, local, self.probabilities, self.predictive)
             self.messages[:, some[order]] = local
             found.append(tuple(one))
         return found
@@ -367,7 +367,7 @@ class EdgePass:
             layout = Layout(*self.blocks.within(chunk))
             local = np.ascontiguousarray(self.messages[:, chunk.blocks])
             given = (
-                self.begins(early, chunk.last), chunk.first - early, layout, local, self.probabilities[rows],
+                self.sequences(early, chunk.last), chunk.first - early, layout, local, self.probabilities[rows],
                 self.predictive[rows],
             )  # fmt: skip
             items.append(Item(early, chunk.last, given))
@@ -391,11 +391,14 @@ class EdgePass:
             low, step = max(begin, low - step), 4 * step
         return low
 
+    def sequences(self, low: int, high: int) -> tuple[IntArray, IntArray]:
+        """First row, relative to ``low``, of each sequence in the rows [low, high), and how many of these it has."""
+        first, last = np.searchsorted(self.series.bounds, [low, high - 1], side="right") - 1
+        return self.origins[first : last + 1] - low, self.series.lengths_within(low, high)
+
     def begins(self, low: int, high: int) -> IntArray:
         """First row (n,) of the sequence of each of the rows [low, high), relative to ``low``."""
-        sequence = np.searchsorted(self.series.bounds, [low, high - 1], side="right") - 1
-        members = np.arange(sequence[0], sequence[1] + 1)
-        return np.asarray(np.repeat(self.origins[members] - low, self.series.lengths_within(low, high)))
+        return np.asarray(np.repeat(*self.sequences(low, high)))
 
     # ------------------------------------------------------------ log space
     def in_log_space(self) -> Expectations:
@@ -533,12 +536,12 @@ class EdgeSweep:
     each: bool
 
     def __call__(
-        self, rows: Rows, begin: IntArray, ext: int, layout: Layout, messages: Array, probabilities: Array,
-        predictive: Array,
+        self, rows: Rows, sequences: tuple[IntArray, IntArray], ext: int, layout: Layout, messages: Array,
+        probabilities: Array, predictive: Array,
     ) -> tuple[float, float, Array, Any, Any, Any, Array]:  # fmt: skip
         """Log likelihood, probability that may be lost, sums, derivatives, information, kinds, messages at ends."""
         model, effects = self.model, self.model.every_effect
-        chain = model.unfolding.chain
+        chain, begin = model.unfolding.chain, np.repeat(*sequences)
         terms = effects.rows(self.parameters, rows, begin, model.unfolding, self.task.kinds)
         flat, sums = edge_sums(self.point, chain)
         out = np.zeros((len(terms.y) if self.task.back else 0, terms.at.differentiated))

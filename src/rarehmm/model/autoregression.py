@@ -21,6 +21,7 @@ import numpy as np
 
 from rarehmm.common.arrays import Array
 
+MOST_LAGS = 50  # the time for stationary coefficients grows with their third power
 STEP = 1e-30  # of derivatives by complex steps, which have no cancellation
 
 
@@ -147,6 +148,11 @@ def check_autoregression(given: Any) -> None:
         raise ValueError(
             f"Hamilton: order is {p}; at most {MOST_STATES} is supported, since its chain has K^order states. Use "
             f"AroundLevel({p})."
+        )
+    if p > MOST_LAGS:
+        raise ValueError(
+            f"{name}: order is {p}; at most {MOST_LAGS} lags are supported. What repeats after {p} rows is a season, "
+            f"Season({p}); what changes slowly is a trend, or can be seen in longer steps of time."
         )
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rarehmm.common.arrays import Array, IntArray
+from rarehmm.common.arrays import Array, BoolArray, IntArray
 from rarehmm.data.domains import COUNTS, POSITIVE
 from rarehmm.data.inputs import Inputs
 from rarehmm.data.rows import Rows
@@ -230,12 +230,21 @@ class Effects:
         """Whether the first rows of each sequence are given, and rows without their lags have no density."""
         return self.reach > 0 and (self.conditional or not self.fills_gaps)
 
+    def are_stationary(self, coefficients: Array) -> BoolArray:
+        """Mask (...) of the coefficients (..., c) that are finite, and whose lags are stationary where they must be."""
+        finite = np.isfinite(coefficients).all(-1)
+        if self.autoregression is None or not self.autoregression.is_stationary:
+            return np.asarray(finite)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            partial = to_partial(np.swapaxes(self.block("lags", coefficients)[..., 0], -1, -2))
+        return np.asarray(finite & (np.abs(partial) < 1).all((-1, -2)))
+
     def check(self, coefficients: Array) -> None:
         """Raise unless the coefficients are finite, and lags stationary where they must be."""
         if not np.isfinite(coefficients).all():
             i = int(np.argmax(~np.isfinite(coefficients)))
             raise ValueError(f"coefficients[{i}] is {coefficients[i]}; coefficients must be finite.")
-        if self.autoregression is None or not self.autoregression.is_stationary:
+        if self.are_stationary(coefficients):
             return
         for column in self.block("lags", coefficients)[..., 0].T:
             with np.errstate(divide="ignore", invalid="ignore"):

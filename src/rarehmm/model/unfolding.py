@@ -80,17 +80,17 @@ class Unfolding:
         return out
 
     def start(self, start: Array, stationary: bool) -> Array:
-        """Distribution of the first node (M,), given that of the first state.
+        """Distribution of the first node (..., M), given that of the first state (..., K).
 
         If that is ``stationary``, so is the distribution of phases; a given one begins with the first phase of a state.
         States before the first do not matter, and are the same as it.
         """
         if self.paths.shape[1] > 1:
             same = (self.paths == self.paths[:, :1]).all(1)
-            return np.where(same, start[self.paths[:, 0]], 0.0)
+            return np.where(same, start[..., self.paths[:, 0]], 0.0)
         if stationary:
-            return np.asarray((start / (self.phases @ start))[self.chain.node_state])
-        return np.where(self.is_first_phase, start[self.chain.node_state], 0.0)
+            return np.asarray((start / (start @ self.phases)[..., None])[..., self.chain.node_state])
+        return np.where(self.is_first_phase, start[..., self.chain.node_state], 0.0)
 
     def first_states(self, start: Array, first: Array, stationary: bool) -> Array:
         """Expected first states (K,) that follow from expected first nodes (M,)."""

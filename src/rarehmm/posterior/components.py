@@ -97,17 +97,26 @@ def predictor_of(posterior: Posterior, column: int) -> int | None:
     return predicted.index(column) if column in predicted else None
 
 
-# ---------------------------------------------------------------- over a period
-def season_curves(posterior: Posterior, column: int = 0) -> list[Curves]:
-    """Return what each season adds over its period: values (Z, n, 1), or (Z, n, K) where it differs between states."""
+# ---------------------------------------------------------------- over a period, or the range of an input
+def effect_curves(posterior: Posterior, column: int = 0) -> list[Curves]:
+    """Return what each season, trend and input adds over its range.
+
+    Values are (Z, n, 1), or (Z, n, K) where the effect differs between states.
+    """
     effects, i = posterior.model.every_effect, predictor_of(posterior, column)
     c, found = coefficients_of(posterior.points(DRAWS)), []
     for inputs, block in ((effects.location, "location"), (effects.switching, "switching")):
         for title, columns, what in parts_of(inputs):
-            if isinstance(what, Fourier):
-                x = np.linspace(0, what.period, POINTS)
-                values = np.einsum("np,zp...->zn...", what.columns(x), effects.block(block, c)[:, columns, i])
-                found.append(Curves(title, x, values.reshape(*values.shape[:2], -1), what))
+            assert inputs is not None
+            x, own = range_of(inputs, what)
+            values = np.einsum("np,zp...->zn...", own, effects.block(block, c)[:, columns, i])
+            found.append(Curves(title, x, values.reshape(*values.shape[:2], -1), what))
+    return found
+
+
+def season_curves(posterior: Posterior, column: int = 0) -> list[Curves]:
+    """Return what each season adds over its period, as ``effect_curves`` does."""
+    found = [one for one in effect_curves(posterior, column) if isinstance(one.source, Fourier)]
     if not found:
         raise ValueError("the model has no season; fit one with season=, such as season='1D'.")
     return found

@@ -8,6 +8,7 @@ number of missing ones since, and its position on the clock.
 import functools
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rarehmm.common.arrays import Array, IntArray
-from rarehmm.common.checks import check_whole
+from rarehmm.common.checks import check_memory, check_whole
 from rarehmm.common.writing import atomic_file
-from rarehmm.data.new_rows import RowFormat
+from rarehmm.data.clocks import is_time
+from rarehmm.data.new_rows import RowFormat, missing_before
 from rarehmm.data.rows import Rows, concatenate
 from rarehmm.data.series import Series
 from rarehmm.engine.contracts.family import constant, domains
@@ -49,6 +51,10 @@ class RegimeStream(NamedTuple):
         Number of missing rows since ``past``.
     position, seen : int
         Number of rows so far in this sequence, and in all.
+    origin : int
+        Row number of the first row of this sequence, which seasons and trends follow if there are no times.
+    last : pandas.Timestamp or None
+        Time of the last row, if it is known.
     settled : dict
         What inputs were settled to: the origin of seasons, and the mean and scale of columns.
     """
@@ -61,6 +67,8 @@ class RegimeStream(NamedTuple):
     position: int = 0
     seen: int = 0
     settled: dict[str, Any] = {}  # noqa: RUF012
+    origin: int = 0
+    last: Any = None
 
     @property
     def probability(self) -> Array:
@@ -74,7 +82,7 @@ class RegimeStream(NamedTuple):
 
     def at_new_sequence(self) -> "RegimeStream":
         """Return the stream before the first row of a new sequence, which does not depend on the rows so far."""
-        return self._replace(nodes=None, past=None, gap=0, position=0)
+        return self._replace(nodes=None, past=None, gap=0, position=0, origin=0, last=None)
 
     # ------------------------------------------------------------ storage
     def to_dict(self) -> dict[str, Any]:
@@ -95,6 +103,8 @@ class RegimeStream(NamedTuple):
             "position": self.position,
             "seen": self.seen,
             "settled": self.settled,
+            "origin": self.origin,
+            "last": None if self.last is None else self.last.isoformat(),
         }
 
     @classmethod
@@ -129,7 +139,9 @@ class RegimeStream(NamedTuple):
                 raise ValueError("its rows are not probabilities")
             if (nodes is None) != (position == 0) or seen < position or rows + gap > position:
                 raise ValueError("its numbers of rows contradict each other")
-            return cls(nodes, states, value, past, gap, position, seen, dict(stored["settled"]))
+            origin = check_whole("origin", stored["origin"], 0)
+            last = None if stored["last"] is None else timestamp(stored["last"])
+            return cls(nodes, states, value, past, gap, position, seen, dict(stored["settled"]), origin, last)
         except (LookupError, OverflowError, TypeError, ValueError) as error:
             said = str(error).rstrip(".")
             raise ValueError(f"this is not a stored stream ({said}); start a new one, or update rarehmm.") from None
@@ -265,6 +277,7 @@ class RegimeFilter:
         exog: Any = None,
         times: Any = None,
         states: npt.ArrayLike | None = None,
+        regular: bool | str = True,
     ) -> Filtered:
         """Filter new rows of the sequence that a stream is in.
 
@@ -281,6 +294,8 @@ class RegimeFilter:
             Times of these rows, if season or trend follow them and y has no index.
         states
             Known states (n,), -1 or NaN where unknown.
+        regular
+            What is done if times, where there are any, are not evenly spaced, as in ``Series``.
 
         Returns
         -------
@@ -290,10 +305,35 @@ class RegimeFilter:
         Raises
         ------
         ValueError
-            If inputs are missing, if a value cannot be used, or if the stream belongs to another model.
+            If inputs are missing, if a value cannot be used, if times do not follow those before as ``regular`` says,
+            or if the stream belongs to another model.
         """
         stream = self._checked(stream)
-        return self.update_rows(stream, self.format.rows(y, exog, times, states, stream.position, stream.seen))
+        place = stream.origin + stream.position
+        rows, index = self.format.rows(y, exog, times, states, place, stream.seen, stream.last)
+        if index is None:
+            return self.update_rows(stream, rows)
+        if stream.last is not None and stream.last.tzinfo is not None and index.tz is not None:
+            stream = stream._replace(last=stream.last.tz_convert(index.tz))
+        missing, found = missing_before(index, stream.last, self.format.step, regular, stream.seen), []
+        for low, high in pairwise(np.unique([0, *np.flatnonzero(missing), len(index)]).tolist()):
+            if missing[low] > 0:
+                stream = self._after_gap(stream, int(missing[low]), index[low - 1] if low else stream.last, index[low])
+            found.append(self.update_rows(stream, rows.at(slice(low, high))))
+            stream = found[-1].stream
+        probabilities, log_densities = (np.concatenate([one[i] for one in found], i - 1) for i in (1, 2))
+        return Filtered(stream._replace(last=index[-1]), probabilities, log_densities)
+
+    def _after_gap(self, stream: RegimeStream, missing: int, last: Any, time: Any) -> RegimeStream:
+        """Return the stream after rows that are missing between two times."""
+        import pandas as pd
+
+        check_memory(
+            f"{missing:,} missing rows before {time}", 100 * missing, "correct this time, or start a new stream."
+        )
+        index = pd.date_range(last, time, periods=missing + 2)[1:-1]
+        rows = self.format.future(missing, None, index, stream.origin + stream.position, stream.seen)
+        return self.update_rows(stream, rows).stream
 
     def update_rows(self, stream: RegimeStream, rows: Rows) -> Filtered:
         """Filter new rows that were checked before, such as those that ``Series.read_rows`` returns."""
@@ -330,7 +370,8 @@ class RegimeFilter:
             for low, high in ranges_between(first, last):
                 rows = series.read_rows(low, high)
                 stream = self.update_rows(stream, rows._replace(exog=rows.exog[:, order])).stream
-        return stream
+        index = series.index[-1] if isinstance(series.index, list) else series.index
+        return stream._replace(last=index[-1] if is_time(index) else None)
 
     def at_end_of(self, series: Series, nodes: Array) -> RegimeStream:
         """Return the stream after the last row of a series, in which nodes have log probabilities (Z, M)."""
@@ -395,7 +436,7 @@ class RegimeFilter:
         model, chain = self.model, self.model.unfolding.chain
         reads = model.transitions.inputs
         rows = self.format.reading([] if reads is None else [reads]).future(
-            H, exog, times, stream.position, stream.seen
+            H, exog, times, stream.origin + stream.position, stream.seen
         )
         common = ~np.isin(chain.node_state, np.asarray(rare))
         states, event = np.zeros((H, model.n_states)), np.empty((len(self.points), H))
@@ -414,7 +455,7 @@ class RegimeFilter:
                     )
                 avoided = np.where(common, avoided, 0.0)
                 states[h] += _of_states(anywhere, chain.node_state)
-                event[z, h] = 1 - avoided.sum()
+                event[z, h] = max(1 - avoided.sum(), 0.0)
         low, high = np.quantile(event, [(1 - probability) / 2, (1 + probability) / 2], axis=0)
         return StateForecast(states / len(self.points), event.mean(0), low, high)
 
@@ -513,6 +554,13 @@ def _of_states(nodes: Array, node_state: IntArray) -> Array:
 
 def _are_probabilities(logs: Array) -> bool:
     return bool((logs <= 1e-9).all() and np.allclose(np.exp(logs).sum(1), 1))
+
+
+def timestamp(text: str) -> Any:
+    """Restore a time from its text."""
+    import pandas as pd
+
+    return pd.Timestamp(text)
 
 
 def _plain(values: Array) -> Any:

@@ -39,11 +39,11 @@ from rarehmm.transitions.homogeneous import Homogeneous
 
 SHARES = (3e-2, 3e-3, 3e-4, 5e-5)  # shares of most surprising observations that may seed a rare state
 SAMPLE = 100_000  # observations in the smaller sample
-DIFFERING = 40_000  # the same where rows differ, whose passes take several times as long
+DIFFERING = 25_000  # the same where rows differ, whose passes take several times as long
 SOME = 10_000  # observations from which the centres of clusters are found where only rough ones are needed
 LONG = 1_000_000  # longer series are represented by a sample of this size
 PLACES = 1000  # surprising observations whose neighbourhoods are part of a sample
-THINNED = 4  # one of so many of them is, in the smaller sample where rows differ
+THINNED = 8  # one of so many of them is, in the smaller sample where rows differ
 QUIET = 1000  # observations in the quietest stretches that are part of a sample, for each span
 SPANS = (10, 100)  # window lengths over which local variability is measured
 NEAR = 100.0  # a candidate may lead to another mode that matters if its log posterior is at most this much lower

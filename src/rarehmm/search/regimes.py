@@ -454,9 +454,14 @@ def closest_to_rare(regimes: list[Regime], rare_share: float = RARE) -> str:
     """
     if len(regimes) == 1:
         return "the model has a single state; fit with n_components=2 or more"
-    near = [one for one in regimes if one.kind in ("common", *WAYS_OUT)]
-    near.sort(key=lambda one: -rarity(one.share, rare_share) * (1.0 if one.support is None else one.support))
+    near = nearest_to_rare(regimes, rare_share)
     return "; ".join(way_out(one) for one in near[:2]) or "every state is empty, or like another one; use fewer states"
+
+
+def nearest_to_rare(regimes: list[Regime], rare_share: float) -> list[Regime]:
+    """Return the states that are not rare and could be, the one that comes closest first."""
+    near = [one for one in regimes if one.kind in ("common", *WAYS_OUT)]
+    return sorted(near, key=lambda one: -rarity(one.share, rare_share) * (1.0 if one.support is None else one.support))
 
 
 def way_out(one: Regime) -> str:

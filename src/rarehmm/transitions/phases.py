@@ -40,6 +40,11 @@ class Phases(NamedTuple):
         for k, r in enumerate(self.lengths):
             if isinstance(r, bool) or not isinstance(r, int | np.integer) or r < 1:
                 raise ValueError(f"lengths[{k}] is {r!r}; the number of phases must be a whole number, at least 1.")
+        if K == 1 and self.lengths[0] > 1:
+            raise ValueError(
+                f"lengths is {self.lengths}, and a single state is never left, so that its visits have no lengths; use "
+                "Homogeneous(), or more states."
+            )
         if sum(self.lengths) > MOST:
             raise ValueError(
                 f"lengths is {self.lengths}, {sum(self.lengths):,} phases in all; at most {MOST:,} are supported, "

@@ -2,7 +2,7 @@
 cache.
 """
 
-from rarehmm.app.cli import kernels, reproducing, running, watching
+from rarehmm.app.cli import demonstrating, kernels, reproducing, running, watching
 from rarehmm.app.cli.app import app, main
 
-__all__ = ["app", "kernels", "main", "reproducing", "running", "watching"]
+__all__ = ["app", "demonstrating", "kernels", "main", "reproducing", "running", "watching"]

@@ -1,11 +1,10 @@
-"""``rarehmm fit``, ``resume``, ``events``, ``forecast``, ``report``, ``simulate`` and ``demo``: fits from files."""
+"""``rarehmm fit``, ``resume``, ``events``, ``forecast``, ``report`` and ``simulate``: fits from files."""
 
 import dataclasses
 import json
 import logging
-import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +16,7 @@ from rich.table import Table
 
 import rarehmm as rh
 from rarehmm.app import runs
-from rarehmm.app.cli.app import UNRELIABLE, app, console, print_step, rich_escape
+from rarehmm.app.cli.app import UNRELIABLE, app, console, rich_escape
 from rarehmm.app.settings import Settings, from_mapping, read_settings
 from rarehmm.paper.common import SINGLE_RARE
 from rarehmm.posterior.model_check import NOT_WANTED
@@ -54,6 +53,7 @@ def fit(
     column: Annotated[list[str] | None, typer.Option(help="Column to model; repeat for several columns.")] = None,
     time: Annotated[str | None, option("time")] = None,
     date_format: Annotated[str | None, option("date_format")] = None,
+    time_zone: Annotated[str | None, option("time_zone")] = None,
     sep: Annotated[str | None, option("sep")] = None,
     decimal: Annotated[str | None, option("decimal")] = None,
     regular: Annotated[str | None, option("regular")] = None,
@@ -89,7 +89,8 @@ def fit(
     """Fit a model to a series in a file: regimes with uncertainty, rare events, a forecast and a report."""
     options = {
         "file": file[0] if file and len(file) == 1 else file or None, "column": column or None, "time": time,
-        "date_format": date_format, "sep": sep, "decimal": decimal, "regular": regular, "auto": auto,
+        "date_format": date_format, "time_zone": time_zone, "sep": sep, "decimal": decimal, "regular": regular,
+        "auto": auto,
         "states": states, "emission": emission, "ar": ar, "season": season or None, "trend": trend,
         "exog": exog or None, "exog_transition": exog_transition or None, "switching": switching or None,
         "scale": scale or None, "transitions": transitions or None, "durations": durations,
@@ -102,15 +103,23 @@ def fit(
     given = from_file | {name: value for name, value in options.items() if value is not None}
     merged, shown = from_mapping(given), not quiet and not as_json
     series = runs.series_of(merged, shown)  # unreadable data fail before anything is written
+    merged = prepared(out, merged, given, series, force, shown)
+    return finish(out, merged, series, quiet, as_json)
+
+
+def prepared(
+    folder: Path, settings: Settings, given: Collection[str], series: rh.Series, force: bool, shown: bool
+) -> Settings:
+    """Create the folder of a new run; with ``auto``, choose the settings that are not among the names given."""
     suggestion = None
-    if merged.auto:
-        merged, suggestion = runs.with_suggestion(merged, given, series)
-    runs.create(out, merged, force)
+    if settings.auto:
+        settings, suggestion = runs.with_suggestion(settings, given, series)
+    runs.create(folder, settings, force)
     if suggestion is not None:
-        runs.write(out / runs.SUGGESTION, suggestion.describe() + "\n")
+        runs.write_suggestion(folder, suggestion)
         if shown:
             console.print(rich_escape(suggestion.sentence), soft_wrap=True)
-    return finish(out, merged, series, quiet, as_json)
+    return settings
 
 
 @app.command()
@@ -162,7 +171,8 @@ def logged(folder: Path) -> Iterator[None]:
 
 
 def print_result(result: runs.RunResult) -> None:
-    """Print the states with intervals, the longest events and the verdicts."""
+    """Print what was found: in a sentence, the states with intervals, the longest events and the verdicts."""
+    console.print(rich_escape(result.headline), style="bold", soft_wrap=True)
     posterior = result.hmm.posterior_
     names = [p.name for p in posterior.model.family.parameters]
     names += [name for name in ("occupancy", "sojourn") if name in posterior.quantities]
@@ -345,29 +355,3 @@ def paper_series() -> tuple[rh.Model, rh.Parameters]:
     """Return the model and parameters of the paper's section 4.1: three states, one of them rare."""
     model = rh.Model(rh.Gaussian(), 3, rh.paper_priors(rh.Gaussian()))
     return model, model.parameters(SINGLE_RARE, mean=[-20.0, 0.0, 20.0], variance=1.0)
-
-
-@app.command()
-def demo(
-    out: Annotated[Path, typer.Option(help="Output folder.")] = Path("rarehmm-demo"),
-    size: Annotated[int, typer.Option(min=10_000, help="Number of observations to simulate.")] = 100_000,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
-) -> int:
-    """Simulate the paper's series, fit it, and show the results: states, events, diagnosis and a report."""
-    started = time.perf_counter()
-    model, point = paper_series()
-    y, states = rh.simulate(np.random.default_rng(seed), model, point, size)
-    out.mkdir(parents=True, exist_ok=True)
-    np.save(out / "series.npy", y)
-    started = print_step(
-        f"simulated {size:,} observations from 3 states, {np.mean(states == 2):.2%} of them in the rare state", started
-    )
-    settings = Settings(str(out / "series.npy"), seed=seed)
-    runs.create(out, settings, force=True)
-    console.print("fitting (the first time, kernels are compiled, which takes 10 to 20 s)")
-    with logged(out):
-        result = runs.fit(out, settings, runs.series_of(settings), shown=True)
-    print_step("fitted the model, checked it and wrote the report", started)
-    print_result(result)
-    console.print(f"open in a browser: {out / 'report.html'}", soft_wrap=True)
-    return 0 if result.passed else UNRELIABLE

@@ -2,18 +2,20 @@
 
 import base64
 import importlib.resources
-import io
 import json
-import re
 from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rarehmm import plots
+from rarehmm.app.report.elements import paragraph, section, svg, swatch, table, with_intervals
+from rarehmm.app.report.terms import Chosen, model_section
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.series import Series
 from rarehmm.estimator import RareHMM
+from rarehmm.posterior.components import parts_of
+from rarehmm.posterior.posterior import MODE_ONLY, Posterior
 from rarehmm.posterior.prediction import Forecast
 from rarehmm.sampling.diagnostics import Check
 from rarehmm.search.regimes import closest_to_rare
@@ -63,9 +65,13 @@ def extremes(rows: Array, size: int) -> Array:
 
 
 class Content(NamedTuple):
-    """Content of a report: a fit, its series (T, D) and overview, and events in ``rows`` [first, last)."""
+    """Content of a report: a fit, its series (T, D) and overview, and events in ``rows`` [first, last).
+
+    ``headline`` says what was found; ``chosen`` why settings were chosen, if they were.
+    """
 
     title: str
+    headline: str
     hmm: RareHMM
     series: Series
     overview: Overview
@@ -73,6 +79,7 @@ class Content(NamedTuple):
     rows: list[tuple[int, int]]
     forecast: Forecast | None
     settings: dict[str, str]
+    chosen: Chosen | None = None
 
 
 def report(content: Content) -> str:
@@ -82,6 +89,7 @@ def report(content: Content) -> str:
         head(content),
         viewer(content),
         event_list(content),
+        model_section(hmm, content.series, strongest(content), content.chosen),
         states(content),
         figures(content),
         section("Posterior checks", checks_table(hmm.posterior_.checks)),
@@ -114,7 +122,7 @@ def head(content: Content) -> str:
         f"Sampling method: {posterior.method} ({'; '.join(posterior.why)})."
     )
     return (
-        f"<header><h1>{escape(content.title)}</h1>{paragraph(summary, 'soft')}"
+        f"<header><h1>{escape(content.title)}</h1>{paragraph(content.headline, 'headline')}{paragraph(summary, 'soft')}"
         '<div class="verdicts">'
         f"{verdict('Is this the posterior of the model?', 'good' if passed else 'bad', hmm.verdicts_[0])}"
         f"{verdict('Is this a model of the series?', fit, hmm.verdicts_[1])}</div></header>"
@@ -125,29 +133,6 @@ def verdict(question: str, kind: str, answer: str) -> str:
     return f'<div class="verdict {kind}">{paragraph(question, "soft")}<strong>{escape(answer)}</strong></div>'
 
 
-def section(title: str, body: str) -> str:
-    return f"<section><h2>{escape(title)}</h2>{body}</section>\n"
-
-
-def paragraph(text: str, kind: str = "") -> str:
-    return f'<p class="{kind}">{escape(text)}</p>'
-
-
-def table(header: list[str], rows: list[list[str]], kinds: list[str] | None = None, text: tuple[int, ...] = ()) -> str:
-    """Return an HTML table whose cells are HTML; ``text`` columns are left-aligned, ``kinds`` are row classes."""
-    cls = ['class="text"' if i in text else "" for i in range(len(header))]
-    top = "".join(f'<th scope="col" {c}>{escape(name)}</th>' for name, c in zip(header, cls, strict=True))
-    body = ""
-    for number, row in enumerate(rows):
-        cells = "".join(f"<td {c}>{cell}</td>" for cell, c in zip(row, cls, strict=True))
-        body += f'<tr class="{kinds[number] if kinds else ""}">{cells}</tr>'
-    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def swatch(k: int) -> str:
-    return f'<span class="swatch" style="background:{plots.colour(k)}"></span>'
-
-
 def states(content: Content) -> str:
     """Return the table of states: their kind, and their parameters with 90 % intervals."""
     posterior = content.hmm.posterior_
@@ -156,12 +141,15 @@ def states(content: Content) -> str:
     rows = []
     for r in content.hmm.regimes_:
         intervals = [posterior.interval(name, r.state) for name in names]
-        cells = [f"{mean:.4g}<br><span class='soft'>{low:.4g} to {high:.4g}</span>" for mean, low, high in intervals]
+        cells = [
+            f"{m:.4g}" if posterior.is_mode else f"{m:.4g}<br><span class='soft'>{low:.4g} to {high:.4g}</span>"
+            for m, low, high in intervals
+        ]
         rows.append([f"{swatch(r.state)}{r.state}", escape(r.kind), *cells, escape(r.message)])
     header = ["state", "kind", *(name.replace("_", " ") for name in names), "reason"]
-    return section("States", table(header, rows, text=(1, len(header) - 1)) +
-                   paragraph("Posterior means, with central 90 % intervals below. Sojourn (the expected length of a "
-                             "visit) and return time are measured in observations.", "soft"))  # fmt: skip
+    values = MODE_ONLY.capitalize() if posterior.is_mode else "Posterior means, with central 90 % intervals below"
+    note = f"{values}. Sojourn (the expected length of a visit) and return time are measured in observations."
+    return section("States", table(header, rows, text=(1, len(header) - 1)) + paragraph(note, "soft"))
 
 
 def checks_table(checks: list[Check]) -> str:
@@ -213,6 +201,11 @@ def event_list(content: Content) -> str:
                    f'<div class="events">{table(header, rows, text=(0, 1))}</div>')  # fmt: skip
 
 
+def strongest(content: Content) -> tuple[int, int] | None:
+    """Return the rows [first, last) of the strongest event; None if there is no event."""
+    return content.rows[int(content.events["rank"].to_numpy().argmin())] if content.rows else None
+
+
 def page_data(content: Content) -> dict[str, Any]:
     """Return what report.js draws: values quantised to 65,535 levels, most probable states, rare probabilities."""
     y, rare, states = content.overview.shown().T
@@ -248,60 +241,52 @@ def anchors(series: Series) -> tuple[list[list[float]] | None, bool]:
     if not dates and index.dtype.kind not in "iuf":
         return None, False
     times = index[rows]
-    numbers = times.as_unit("ms").asi8 if dates else times.to_numpy()
+    numbers = times.tz_localize(None).as_unit("ms").asi8 if dates else times.to_numpy()  # local times
     return [[int(r), float(t)] for r, t in zip(rows, numbers, strict=True)], dates
 
 
 # ---------------------------------------------------------------- figures
 def figures(content: Content) -> str:
-    """Return the sections with posterior densities, effects, transitions and the forecast."""
+    """Return the sections with posterior densities, transitions and the forecast."""
     posterior = content.hmm.posterior_
     names = posterior.model.family.parameters[0].name, "occupancy", "sojourn"
     shown = [name for name in names if name in posterior.quantities]
-    densities = [svg(plots.plot_density(posterior, name)[0].figure) for name in shown]
+    more = f": {MODE_ONLY}" if posterior.is_mode else ""
+    densities = [
+        svg(plots.plot_density(posterior, name)[0].figure, f"Posterior density of the {name} of each state{more}.")
+        for name in shown
+    ]
     return (
         section("Posterior densities", "".join(densities))
-        + effects(content)
-        + section("Transitions", svg(plots.plot_transitions(posterior).figure))
-        + forecast_section(content.forecast)
+        + section("Transitions", transitions(posterior))
+        + forecast_section(content.forecast, posterior)
     )
 
 
-def effects(content: Content) -> str:
-    """Return the table of the coefficients of inputs and lags; nothing if there are none."""
-    table_of = content.hmm.summary()
-    found = table_of[table_of.index.str.contains("coefficient[", regex=False)]
-    if len(found) == 0:
-        return ""
-    rows = [[escape(name), *(f"{value:.4g}" for value in row)] for name, *row in found.iloc[:, :4].itertuples()]
-    note = "Per unit of each input; seasons as Fourier terms. Levels of states are those at the means of the inputs."
-    header = ["coefficient", "mean", "standard deviation", "5 %", "95 %"]
-    return section(
-        "Effects of season, trend, inputs and lags", table(header, rows, text=(0,)) + paragraph(note, "soft")
+def transitions(posterior: Posterior) -> str:
+    """Return the transition graph, and the effects of inputs on transitions if there are any."""
+    graph = svg(plots.plot_transitions(posterior).figure, "Probabilities of moving from state to state.")
+    inputs = posterior.model.transitions.inputs
+    effects = [] if inputs is None else [title for title, _, _ in parts_of(inputs)]
+    return graph + "".join(
+        svg(
+            plots.plot_transition_effects(posterior, name)[0].figure,
+            with_intervals(f"Probabilities of moving from state to state, by {name}", posterior) + ".",
+        )
+        for name in effects
     )
 
 
-def forecast_section(forecast: Forecast | None) -> str:
+def forecast_section(forecast: Forecast | None, posterior: Posterior) -> str:
     """Return the section with the forecast."""
     if forecast is None:
         why = "Transitions depend on inputs, so that a forecast needs their future values."
         return section("Forecast", paragraph(why, "soft"))
+    average = MODE_ONLY if posterior.is_mode else "averaged over the posterior, with a 90 % interval"
     text = (
         f"Probability of a rare event in the {len(forecast.event)} steps after the end of the series: "
         f"{forecast.event[-1]:.3g}. The curve shows the probability of a rare event within a given number of steps, "
-        "averaged over the posterior, with a 90 % interval."
+        f"{average}."
     )
-    return section("Forecast", paragraph(text) + svg(plots.plot_forecast(forecast).figure))
-
-
-def svg(figure: Any) -> str:
-    """Return a figure as inline SVG that adopts the page's text colour in place of black and grey."""
-    import matplotlib as mpl
-
-    file = io.StringIO()
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": str(id(figure)), "font.family": "sans-serif"}):
-        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
-    text = file.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"(fill|stroke): (#000000|#404040|#666666)", r"\1: currentColor", text)
-    return f"<figure>{re.sub(r'<metadata>.*?</metadata>', '', text, flags=re.DOTALL)}</figure>"
+    figure = plots.plot_forecast(forecast).figure
+    return section("Forecast", svg(figure, text))
