@@ -142,7 +142,7 @@ def tried(kind, seed):
     y, truth, T = series(kind, seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = rh.suggest(y, threads=1)
+        found = rh.suggest(y, n_jobs=1)
     missed, extra = judged(found.settings, truth)
     states = found.settings["n_components"]
     print(kind.__name__, seed, T, truth, found.sentence, missed, extra, flush=True)

@@ -37,7 +37,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "blocks", "block_sample", "statistics", "densities", "block_pass", "edge_pass", "edge_prediction",
         "complete_data", "passes", "batched_edges", "batched", "scoring", "em",
     ),
-    "search": ("labels", "initial", "alternatives", "regimes", "selection", "mode", "long_series"),
+    "search": ("labels", "initial", "alternatives", "regimes", "mode", "long_series"),
     "windows": ("windows", "gradients", "label_sums", "information", "pool"),
     "designs": (),
     "samplers": (),
@@ -49,10 +49,12 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "posterior": (
         "model_settings", "named_coefficients", "posterior", "prediction", "regime_streams", "streaming", "forecasting",
         "components", "residuals", "predictive_checks", "model_check", "verdict", "events", "event_evidence",
-        "event_threshold",
+        "event_threshold", "saved_fit",
     ),
     "specification": ("given", "families", "terms", "models", "restored"),
-    "choosing": ("kinds", "held_out", "regression", "periods", "candidates", "suggestion", "suggest", "remedy"),
+    "choosing": (
+        "selection", "kinds", "held_out", "regression", "periods", "candidates", "suggestion", "suggest", "remedy",
+    ),
     "estimator": (),
     "plots": (),
     "paper": (

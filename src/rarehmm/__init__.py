@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from rarehmm.choosing.selection import Selection, select_n_components
 from rarehmm.choosing.suggest import suggest
 from rarehmm.choosing.suggestion import Suggestion
 from rarehmm.data.inputs import Columns, Inputs, Season, Trend
@@ -58,7 +59,6 @@ from rarehmm.sampling.rule import Inference, infer
 from rarehmm.sampling.variational import GaussianApproximation, ascend, gaussian_approximation
 from rarehmm.search.mode import Mode, find_mode
 from rarehmm.search.regimes import Regime, judge_states
-from rarehmm.search.selection import Selection, select_n_components
 from rarehmm.transitions.homogeneous import Homogeneous
 from rarehmm.transitions.phases import Phases
 from rarehmm.transitions.regression import Regression
@@ -76,15 +76,22 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Import RareHMM and the conformance checks on first use: scikit-learn takes a second to import."""
+    """Import RareHMM, plots and the conformance checks on first use: scikit-learn takes a second to import."""
     if name == "RareHMM":
         from rarehmm.estimator import RareHMM
 
         return RareHMM
+    if name == "plots":
+        return importlib.import_module("rarehmm.plots")
     if name in ("check_design", "check_emission", "check_sampler", "check_transition"):
         module = importlib.import_module(f"rarehmm.conformance.{name.removeprefix('check_')}")
         return getattr(module, name)
     raise AttributeError(f"module 'rarehmm' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return what can be used: the public names, and the plots."""
+    return [*__all__, "__version__", "plots"]
 
 
 __all__ = [

@@ -1,11 +1,13 @@
 """RareHMM: the whole library as one estimator, with the conventions of scikit-learn and hmmlearn."""
 
 import logging
+import pathlib
 import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -16,13 +18,15 @@ from sklearn.exceptions import NotFittedError
 from rarehmm.choosing.remedy import with_remedy
 from rarehmm.choosing.suggest import AUTO, suggest
 from rarehmm.common.arrays import Array, IntArray
-from rarehmm.common.checks import check_memory, check_whole
+from rarehmm.common.checks import check_memory, check_whole, threads_of
 from rarehmm.common.progress import OnProgress, progress_line, silent
 from rarehmm.data.clocks import is_time
 from rarehmm.data.new_rows import joined_inputs
 from rarehmm.data.series import Series
+from rarehmm.data.sources.checks import said
 from rarehmm.engine.contracts.family import Family, columns, has
-from rarehmm.exact.passes import decode
+from rarehmm.exact.passes import decode, log_likelihood
+from rarehmm.model.learnable import constant_columns
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters, Priors
 from rarehmm.model.simulation import simulate
@@ -31,9 +35,10 @@ from rarehmm.posterior.event_threshold import Candidates, Choice, chosen, criter
 from rarehmm.posterior.events import Events
 from rarehmm.posterior.forecasting import forecast_after
 from rarehmm.posterior.model_check import NOT_WANTED, ModelCheck, check_model
-from rarehmm.posterior.posterior import Posterior
+from rarehmm.posterior.posterior import MODE_ONLY, Posterior
 from rarehmm.posterior.prediction import Forecast, Stream, StreamParameters, log_score, update
 from rarehmm.posterior.regime_streams import RegimeFilter, RegimeStream
+from rarehmm.posterior.saved_fit import SavedFit, plain_settings
 from rarehmm.posterior.streaming import (
     Stretches,
     check_out,
@@ -41,7 +46,7 @@ from rarehmm.posterior.streaming import (
     stretches_of_probabilities,
     write_stretches,
 )
-from rarehmm.posterior.verdict import about_model, about_posterior
+from rarehmm.posterior.verdict import ONE_MODE, about_model, about_posterior
 from rarehmm.sampling.rule import infer
 from rarehmm.search.labels import from_labels
 from rarehmm.search.regimes import Regime, closest_to_rare, judge_states
@@ -342,7 +347,8 @@ class RareHMM(BaseEstimator):
                 if self.check_model
                 else NOT_WANTED
             )
-        self._given_init, self._regular = self.init is not None, regular
+        self._notes = [*([ONE_MODE] if self.init is not None else []), *constant_columns(series)]
+        self._regular = regular
         self.n_features_in_ = series.n_columns
         if series.names is not None:
             self.feature_names_in_ = np.array(series.names, dtype=object)
@@ -377,9 +383,82 @@ class RareHMM(BaseEstimator):
             **settings_of(model),
         )  # fmt: skip
         self.posterior_, self.regimes_, self.n_features_in_ = posterior, regimes, columns(model.family)
+        self._notes, self._regular = [], regular
         self.exog_names_in_ = np.array(exog_names_of(model), dtype=object)
         self.model_check_ = ModelCheck([], not_checked="this is a saved posterior without its series; use check(X)")
-        self._given_init, self._regular = False, regular
+        return self
+
+    def save(self, path: str | pathlib.Path) -> None:
+        """Save a fit to a netCDF file, which ArviZ can open too.
+
+        The file has the draws, the checks, the regimes, names of columns and the settings.  Settings that are objects
+        are those of the model; an instance of a sampler as ``method`` and ``init`` are not saved.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file; it appears only once it is complete, and replaces one of the same name.
+
+        Examples
+        --------
+        >>> import tempfile, pathlib
+        >>> y = np.random.default_rng(0).normal(size=2000)
+        >>> y[700:800] += 9
+        >>> hmm = RareHMM(2, method="map").fit(y)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     hmm.save(pathlib.Path(folder) / "fit.nc")
+        ...     loaded = RareHMM.load(pathlib.Path(folder) / "fit.nc")
+        >>> loaded
+        RareHMM(method='map', n_components=2)
+        >>> bool((loaded.predict_proba(y) == hmm.predict_proba(y)).all())
+        True
+        """
+        posterior, names = self._fitted(), getattr(self, "feature_names_in_", None)
+        settings = {name: value for name, value in self.get_params(deep=False).items() if name != "init"}
+        fit = SavedFit(
+            self.regimes_, self.model_check_, plain_settings(settings), None if names is None else list(names),
+            list(self.exog_names_in_), self._notes, self._regular,
+        )  # fmt: skip
+        posterior.save_with(path, fit.to_dict())
+
+    @classmethod
+    def load(cls, path: str | pathlib.Path, emission: Any = None, transitions: Any = None) -> "RareHMM":
+        """Load a fit that was saved with ``save``, or that of a run (its posterior.nc); nothing in it is executed.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+        emission : optional
+            The emission family, if it is not one of rarehmm's.
+        transitions : optional
+            How states follow each other, if that is not one of rarehmm's.
+
+        Returns
+        -------
+        RareHMM
+            A fitted estimator.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file.
+        ValueError
+            If the file is damaged, was not written by ``save``, or is from a later version of rarehmm.
+        """
+        posterior, saved = Posterior.load_with(path, emission, transitions)
+        if saved is None:
+            raise ValueError(f"{path} has a posterior alone; load it with Posterior.load, and fit again for the rest.")
+        fit = SavedFit.from_dict(saved, posterior.model.n_states, path)
+        self = cls.of(posterior, fit.regimes)
+        try:
+            self.set_params(**fit.settings)
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged ({said(error)}); fit again.") from None
+        self.model_check_, self._notes, self._regular = fit.model_check, fit.notes, fit.regular
+        self.exog_names_in_ = np.array(fit.exog_names, dtype=object)
+        if fit.names is not None:
+            self.feature_names_in_ = np.array(fit.names, dtype=object)
         return self
 
     @property
@@ -396,7 +475,7 @@ class RareHMM(BaseEstimator):
             return given
         self.suggestion_ = suggest(
             series, n_components=self.n_components, emission=self.emission, ar=self.ar, season=self.season,
-            trend=self.trend, threads=self._threads, on_progress=on_progress,
+            trend=self.trend, n_jobs=self.n_jobs, on_progress=on_progress,
         )  # fmt: skip
         chosen = {name: self.suggestion_.settings[name] for name in open_settings}
         if "n_components" in chosen:
@@ -427,7 +506,7 @@ class RareHMM(BaseEstimator):
     @property
     def verdicts_(self) -> tuple[str, str]:
         """The two sentences of ``verdict_``: on the posterior, and on the model."""
-        return about_posterior(self._fitted(), self._given_init), about_model(self.model_check_)
+        return about_posterior(self._fitted(), self._notes), about_model(self.model_check_)
 
     @property
     def rare_states_(self) -> IntArray:
@@ -490,9 +569,8 @@ class RareHMM(BaseEstimator):
         posterior = self._fitted()
         if len(self.exog_names_in_) == 0:
             refuse_unused(exog, exog_transition)
-        regular = getattr(self, "_regular", True)
         series = as_series(
-            X, lengths, exog=exog, exog_transition=exog_transition, states=states, regular=regular
+            X, lengths, exog=exog, exog_transition=exog_transition, states=states, regular=self._regular
         )  # fmt: skip
         posterior.model.check(series)
         names = getattr(self, "feature_names_in_", None)
@@ -504,7 +582,7 @@ class RareHMM(BaseEstimator):
 
     @property
     def _threads(self) -> int | None:
-        return None if self.n_jobs == -1 else self.n_jobs
+        return threads_of(self.n_jobs)
 
     def predict_proba(
         self,
@@ -515,6 +593,7 @@ class RareHMM(BaseEstimator):
         exog_transition: Any = None,
         states: Any = None,
         out: Any = None,
+        as_frame: bool = False,
     ) -> Any:
         """Return the smoothed state probabilities: those given the whole series.
 
@@ -528,13 +607,17 @@ class RareHMM(BaseEstimator):
             Inputs and known states of these observations, as in ``fit``.
         out : str or Path, optional
             Name of a .npy file or .zarr folder to write to, for a series longer than memory.
+        as_frame : bool
+            Return a table with the index of ``X`` and the columns state_0, state_1, ...
 
         Returns
         -------
-        ndarray, (T, K)
-            With ``out``, a read-only memory map or Zarr array in single precision, computed one stretch at a time.
+        ndarray, (T, K), or pandas.DataFrame
+            If ``X`` is a list of sequences, a list of these.  With ``out``, a read-only memory map or Zarr array of all
+            rows in single precision, computed one stretch at a time.
         """
-        return self._probabilities(self._series(X, lengths, exog, exog_transition, states), out, causal=False)
+        series = self._series(X, lengths, exog, exog_transition, states)
+        return self._probabilities(series, out, as_frame, causal=False)
 
     def filter_proba(
         self,
@@ -545,6 +628,7 @@ class RareHMM(BaseEstimator):
         exog_transition: Any = None,
         states: Any = None,
         out: Any = None,
+        as_frame: bool = False,
     ) -> Any:
         """Return the filtered state probabilities: those given past and present, which later data cannot change.
 
@@ -558,13 +642,16 @@ class RareHMM(BaseEstimator):
             Inputs and known states of these observations, as in ``fit``.
         out : str or Path, optional
             Name of a .npy file or .zarr folder to write to, as in ``predict_proba``.
+        as_frame : bool
+            Return a table with the index of ``X`` and the columns state_0, state_1, ...
 
         Returns
         -------
-        ndarray, (T, K)
-            With ``out``, a read-only memory map or Zarr array in single precision.
+        ndarray, (T, K), or pandas.DataFrame
+            In the form of ``predict_proba``.
         """
-        return self._probabilities(self._series(X, lengths, exog, exog_transition, states), out, causal=True)
+        series = self._series(X, lengths, exog, exog_transition, states)
+        return self._probabilities(series, out, as_frame, causal=True)
 
     def stream_proba(
         self,
@@ -603,7 +690,9 @@ class RareHMM(BaseEstimator):
             model, self._points(), series, causal=causal, threads=self._threads, on_progress=on_progress
         )
 
-    def _probabilities(self, series: Series, out: Any, causal: bool) -> Any:
+    def _probabilities(self, series: Series, out: Any, as_frame: bool, causal: bool) -> Any:
+        if out is not None and as_frame:
+            raise ValueError(f"out is {str(out)!r} and as_frame is True; a file holds an array. Pass only one of them.")
         shape = len(series), self._fitted().model.n_states
         path = None if out is None else check_out(out)
         if path is None:
@@ -613,11 +702,14 @@ class RareHMM(BaseEstimator):
             check_memory(f"probabilities {shape}", 8 * shape[0] * shape[1], way_out)
         with progress_line(bool(self.verbose)) as on_progress:
             stretches = self.stream_proba(series, causal=causal, on_progress=on_progress)
-            return collect(stretches, shape) if path is None else write_stretches(stretches, shape, path)
+            if path is not None:
+                return write_stretches(stretches, shape, path)
+            names = [f"state_{k}" for k in range(shape[1])] if as_frame else None
+            return series.by_part(collect(stretches, shape), names)
 
     def decode(
         self, X: Any, lengths: Any = None, *, exog: Any = None, exog_transition: Any = None, states: Any = None
-    ) -> tuple[float, IntArray]:
+    ) -> tuple[float, Any]:
         """Find the most probable state path at the posterior mean, by the Viterbi algorithm.
 
         Parameters
@@ -634,18 +726,18 @@ class RareHMM(BaseEstimator):
         log_probability : float
             Joint log density of the path and the observations.
         path : ndarray of int, (T,)
-            The states.  In this order, as in hmmlearn.
+            The states; if ``X`` is a list of sequences, a list of these.  In this order, as in hmmlearn.
         """
         posterior, series = self._fitted(), self._series(X, lengths, exog, exog_transition, states)
         K = posterior.model.n_states
         way_out = "predict_proba(X, out='probabilities.npy') works for any length; take argmax(1) of its rows."
         check_memory(f"the path of {len(series)} states", len(series) * (K + 8), way_out)
         path, value = decode(posterior.model, posterior.mean, series)
-        return value, path
+        return value, series.by_part(path)
 
     def predict(
         self, X: Any, lengths: Any = None, *, exog: Any = None, exog_transition: Any = None, states: Any = None
-    ) -> IntArray:
+    ) -> Any:
         """Return the most probable state path at the posterior mean, by the Viterbi algorithm.
 
         Parameters
@@ -660,8 +752,32 @@ class RareHMM(BaseEstimator):
         Returns
         -------
         ndarray of int, (T,)
+            If ``X`` is a list of sequences, a list of these.
         """
         return self.decode(X, lengths, exog=exog, exog_transition=exog_transition, states=states)[1]
+
+    def fit_predict(self, X: Any, y: Any = None, lengths: Any = None, **more: Any) -> Any:
+        """Fit, and return the most probable state path of the same series.
+
+        Parameters
+        ----------
+        X : array-like, path or Series
+            The observations, as in ``fit``.
+        y : ignored
+            Present for compatibility with scikit-learn.
+        lengths : sequence of int, optional
+            Lengths of the sequences in ``X``.
+        **more
+            Further arguments of ``fit``.
+
+        Returns
+        -------
+        ndarray of int, (T,)
+            As ``predict`` returns it.
+        """
+        self.fit(X, y, lengths, **more)
+        given = {name: more.get(name) for name in ("exog", "exog_transition", "states")}
+        return self.predict(X, lengths, **given)
 
     def score(
         self,
@@ -694,6 +810,81 @@ class RareHMM(BaseEstimator):
         series = self._series(X, lengths, exog, exog_transition, states)
         refuse_lengths(y, series)
         return log_score(self._fitted().model, self._points(), series, threads=self._threads)
+
+    def score_samples(
+        self, X: Any, lengths: Any = None, *, exog: Any = None, exog_transition: Any = None, states: Any = None
+    ) -> tuple[float, Any]:
+        """Return the log predictive density of a series and its smoothed state probabilities, as in hmmlearn.
+
+        Parameters
+        ----------
+        X : array-like, path or Series
+            The observations, as in ``fit``.
+        lengths : sequence of int, optional
+            Lengths of the sequences in ``X``.
+        exog, exog_transition, states : optional
+            Inputs and known states of these observations, as in ``fit``.
+
+        Returns
+        -------
+        log_density : float
+            As ``score`` returns it.
+        probabilities : ndarray, (T, K)
+            As ``predict_proba`` returns them.
+        """
+        series = self._series(X, lengths, exog, exog_transition, states)
+        return self.score(series), self.predict_proba(series)
+
+    def aic(
+        self, X: Any, lengths: Any = None, *, exog: Any = None, exog_transition: Any = None, states: Any = None
+    ) -> float:
+        """Return the Akaike information criterion of a series at the posterior mean; smaller is better.
+
+        Held-out densities, which ``select_n_components`` and ``suggest`` compare, need fewer assumptions.
+
+        Parameters
+        ----------
+        X : array-like, path or Series
+            The observations, as in ``fit``.
+        lengths : sequence of int, optional
+            Lengths of the sequences in ``X``.
+        exog, exog_transition, states : optional
+            Inputs and known states of these observations, as in ``fit``.
+
+        Returns
+        -------
+        float
+            Minus twice the log likelihood plus 2 for each free parameter.
+        """
+        return self._criterion(self._series(X, lengths, exog, exog_transition, states), 2.0)
+
+    def bic(
+        self, X: Any, lengths: Any = None, *, exog: Any = None, exog_transition: Any = None, states: Any = None
+    ) -> float:
+        """Return the Bayesian information criterion of a series at the posterior mean; smaller is better.
+
+        Parameters
+        ----------
+        X : array-like, path or Series
+            The observations, as in ``fit``.
+        lengths : sequence of int, optional
+            Lengths of the sequences in ``X``.
+        exog, exog_transition, states : optional
+            Inputs and known states of these observations, as in ``fit``.
+
+        Returns
+        -------
+        float
+            Minus twice the log likelihood plus the log of the number of observed rows for each free parameter.
+        """
+        series = self._series(X, lengths, exog, exog_transition, states)
+        return self._criterion(series, float(np.log(len(series) - series.n_missing)))
+
+    def _criterion(self, series: Series, price: float) -> float:
+        """Return minus twice the log likelihood, plus a price of each free parameter."""
+        posterior = self._fitted()
+        value = log_likelihood(posterior.model, posterior.mean, series, threads=self._threads)
+        return float(-2 * value + posterior.model.size * price)
 
     def sample(
         self,
@@ -1034,7 +1225,7 @@ class RareHMM(BaseEstimator):
         inputs = joined_inputs(exog, exog_transition, prepared.format.count(y_new))
         return prepared.update(
             stream or RegimeStream(origin=prepared.format.end), y_new, exog=inputs, times=times, states=states,
-            regular=getattr(self, "_regular", True),
+            regular=self._regular,
         ).stream  # fmt: skip
 
     def _stream_parameters(self, rows_differ: bool) -> StreamParameters | RegimeFilter:
@@ -1084,10 +1275,41 @@ class RareHMM(BaseEstimator):
         return with_remedy(found, self._fitted().model, series, self._threads)
 
     # ------------------------------------------------------------ scikit-learn
+    def _repr_html_(self) -> str:
+        """Show a fit in a notebook: its verdicts, states and events; without a fit, the settings."""
+        return fit_page(self) if hasattr(self, "posterior_") else str(super()._repr_html_())
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """Show a fit in a notebook, and as text elsewhere."""
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+
+def fit_page(hmm: RareHMM) -> str:
+    """Return the verdicts, the states and the expected events of a fit as HTML."""
+    posterior, names = hmm.posterior_, [p.name for p in hmm.posterior_.model.family.parameters]
+    lines = []
+    for r in hmm.regimes_:
+        values = [posterior.interval(name, r.state) for name in names]
+        texts = [f"{m:.4g}" if posterior.is_mode else f"{m:.4g} ({low:.4g} to {high:.4g})" for m, low, high in values]
+        lines.append([str(r.state), r.kind, f"{r.share:.2%}", "" if r.visits is None else f"{r.visits:,.0f}", *texts])
+    head = ["state", "kind", "share", "visits", *names]
+    table = "".join(
+        f"<tr>{''.join(f'<{tag}>{escape(text)}</{tag}>' for text in line)}</tr>"
+        for tag, line in [("th", head), *(("td", line) for line in lines)]
+    )
+    visits = [r.visits or 0.0 for r in hmm.regimes_ if r.kind == "rare"]
+    events = f"About {sum(visits):,.0f} rare events; rare_events(X) lists them." if visits else "No state is rare."
+    caption = MODE_ONLY if posterior.is_mode else "posterior mean and 90 % interval"
+    about = "".join(f"<p>{escape(text)}</p>" for text in hmm.verdicts_)
+    return (
+        f"<div><p><b>{escape(repr(hmm))}</b></p>{about}<table><caption>States: {caption}</caption>{table}</table>"
+        f"<p>{events}</p></div>"
+    )
 
 
 def is_auto(hmm: RareHMM) -> list[str]:

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from rarehmm.choosing.selection import Selection
     from rarehmm.engine.contracts.design import Design
+    from rarehmm.estimator import RareHMM
+    from rarehmm.posterior.model_check import ModelCheck
     from rarehmm.posterior.posterior import Posterior
     from rarehmm.posterior.prediction import Forecast
     from rarehmm.sampling.diagnostics import Check
-    from rarehmm.search.selection import Selection
     from rarehmm.windows.windows import Windows
 
 COLOURS = ("#4477AA", "#228833", "#EE6677", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")  # safe for colour-blind readers
@@ -71,16 +73,22 @@ def decimated(values: Array, bins: int = BINS) -> tuple[IntArray, Array, Array]:
     return edges[:-1], np.where(empty, np.nan, low), np.where(empty, np.nan, high)
 
 
+def posterior_of(given: Any) -> "Posterior":
+    """Return the posterior of a fit, or what is one."""
+    found: Posterior = given._fitted() if hasattr(given, "_fitted") else given
+    return found
+
+
 # ---------------------------------------------------------------- the series
-def plot_series(series: Any, probabilities: Array | None = None, *, column: int = 0, axes: Any = None) -> Any:
+def plot_series(series: Any, probabilities: Any = None, *, column: int = 0, axes: Any = None) -> Any:
     """Plot a series of any length, with its state probabilities below.
 
     Parameters
     ----------
     series : Series or array-like
         The observations; the time axis shows their index, if they have one.
-    probabilities : ndarray, optional, (T, K)
-        State probabilities, such as ``RareHMM.predict_proba`` returns.
+    probabilities : ndarray (T, K) or fitted RareHMM, optional
+        State probabilities, such as ``RareHMM.predict_proba`` returns, or the fit that returns them.
     column : int
         The column to plot.
     axes : matplotlib Axes, optional
@@ -97,6 +105,10 @@ def plot_series(series: Any, probabilities: Array | None = None, *, column: int 
     >>> axes.figure.savefig("series.png")  # doctest: +SKIP
     """
     series = series if isinstance(series, Series) else Series(series)
+    if hasattr(probabilities, "predict_proba"):
+        probabilities = probabilities.predict_proba(series)
+    if isinstance(probabilities, list):
+        probabilities = np.concatenate(probabilities)
     y = np.concatenate([rows[:, column] for _, rows in series.strides()])
     if axes is None:
         axes = new_axes() if probabilities is None else new_axes(2, (9, 4.5), sharex=True, height_ratios=(2, 1))
@@ -145,8 +157,8 @@ def plot_events(series: Any, events: Any, *, axes: Any = None) -> Any:
     ----------
     series : Series or array-like
         The observations.
-    events : pandas.DataFrame
-        The events, as returned by ``RareHMM.rare_events``.
+    events : pandas.DataFrame or fitted RareHMM
+        The events, as returned by ``RareHMM.rare_events``, or the fit that returns them.
     axes : matplotlib Axes, optional
         By default those of a new figure.
 
@@ -155,6 +167,8 @@ def plot_events(series: Any, events: Any, *, axes: Any = None) -> Any:
     matplotlib Axes
     """
     series = series if isinstance(series, Series) else Series(series)
+    if hasattr(events, "rare_events"):
+        events = events.rare_events(series)
     axes = plot_series(series, axes=axes)
     for event in events.itertuples():
         start, end, peak = (on_axis(series, label, event.sequence) for label in (event.start, event.end, event.peak_at))
@@ -175,12 +189,12 @@ def on_axis(series: Series, label: Any, sequence: int) -> Any:
 
 
 # ---------------------------------------------------------------- the posterior
-def plot_density(posterior: "Posterior", name: str | None = None, *, axes: Any = None) -> Any:
+def plot_density(posterior: "Posterior | RareHMM", name: str | None = None, *, axes: Any = None) -> Any:
     """Plot the posterior density of a quantity in each state, with a bar for the central 90 % interval.
 
     Parameters
     ----------
-    posterior : Posterior
+    posterior : Posterior or fitted RareHMM
         The posterior.
     name : str, optional
         An emission parameter, "occupancy", "sojourn" or "return_time"; by default the first emission parameter.
@@ -192,6 +206,7 @@ def plot_density(posterior: "Posterior", name: str | None = None, *, axes: Any =
     array of matplotlib Axes
         One per state.
     """
+    posterior = posterior_of(posterior)
     from scipy.stats import gaussian_kde
 
     name = name or posterior.model.family.parameters[0].name
@@ -214,12 +229,12 @@ def plot_density(posterior: "Posterior", name: str | None = None, *, axes: Any =
     return axes
 
 
-def plot_trace(posterior: "Posterior", name: str | None = None, *, axes: Any = None) -> Any:
+def plot_trace(posterior: "Posterior | RareHMM", name: str | None = None, *, axes: Any = None) -> Any:
     """Plot the trace of a quantity: its draws in order, with all chains of a state in one colour.
 
     Parameters
     ----------
-    posterior : Posterior
+    posterior : Posterior or fitted RareHMM
         The posterior.
     name : str, optional
         An emission parameter, "occupancy", "sojourn" or "return_time"; by default the first emission parameter.
@@ -230,6 +245,7 @@ def plot_trace(posterior: "Posterior", name: str | None = None, *, axes: Any = N
     -------
     matplotlib Axes
     """
+    posterior = posterior_of(posterior)
     axes = new_axes(size=(9, 3)) if axes is None else axes
     name = name or posterior.model.family.parameters[0].name
     values = quantity(posterior, name)
@@ -250,12 +266,12 @@ def quantity(posterior: "Posterior", name: str) -> Array:
     return known[name]
 
 
-def plot_transitions(posterior: "Posterior", *, axes: Any = None) -> Any:
+def plot_transitions(posterior: "Posterior | RareHMM", *, axes: Any = None) -> Any:
     """Plot the transition graph: states sized by occupancy, arrows labelled with transition probabilities.
 
     Parameters
     ----------
-    posterior : Posterior
+    posterior : Posterior or fitted RareHMM
         The posterior, whose mean is shown.
     axes : matplotlib Axes, optional
         By default those of a new figure.
@@ -264,6 +280,7 @@ def plot_transitions(posterior: "Posterior", *, axes: Any = None) -> Any:
     -------
     matplotlib Axes
     """
+    posterior = posterior_of(posterior)
     axes = new_axes(size=(5, 5)) if axes is None else axes
     P, occupancy = posterior.mean.transition, posterior.occupancy.mean((0, 1))
     K = len(P)
@@ -297,7 +314,7 @@ def draw_band(axes: "Axes", x: Any, values: Array, probability: float, color: st
 
 
 def plot_components(
-    posterior: "Posterior",
+    posterior: "Posterior | RareHMM",
     series: Any,
     *,
     first: int = 0,
@@ -310,7 +327,7 @@ def plot_components(
 
     Parameters
     ----------
-    posterior : Posterior
+    posterior : Posterior or fitted RareHMM
         The posterior.
     series : Series or array-like
         The observations, with their inputs.
@@ -328,6 +345,7 @@ def plot_components(
     array of matplotlib Axes
         What inputs add is on the logarithmic scale if this is where they act, as it is for counts.
     """
+    posterior = posterior_of(posterior)
     series = series if isinstance(series, Series) else Series(series)
     last = min(first + SHOWN, len(series)) if last is None else min(last, len(series))
     if not 0 <= first < last:
@@ -356,12 +374,14 @@ def acts_on_log(posterior: "Posterior", column: int) -> bool:
     return bool(moves.logs[np.flatnonzero(moves.column == column)[:1]].any())
 
 
-def plot_season(posterior: "Posterior", *, column: int = 0, probability: float = 0.9, axes: Any = None) -> Any:
+def plot_season(
+    posterior: "Posterior | RareHMM", *, column: int = 0, probability: float = 0.9, axes: Any = None
+) -> Any:
     """Plot what each season adds over its period, with intervals.
 
     Parameters
     ----------
-    posterior : Posterior
+    posterior : Posterior or fitted RareHMM
         The posterior of a model with seasons.
     column : int
         The column of the observations.
@@ -375,15 +395,18 @@ def plot_season(posterior: "Posterior", *, column: int = 0, probability: float =
     array of matplotlib Axes
         With a curve for each state where seasons differ between states.
     """
+    posterior = posterior_of(posterior)
     return draw_effects(posterior, season_curves(posterior, column), column, probability, axes)
 
 
-def plot_effects(posterior: "Posterior", *, column: int = 0, probability: float = 0.9, axes: Any = None) -> Any:
+def plot_effects(
+    posterior: "Posterior | RareHMM", *, column: int = 0, probability: float = 0.9, axes: Any = None
+) -> Any:
     """Plot what each season, trend and input of the observations adds over its range, with intervals.
 
     Parameters
     ----------
-    posterior : Posterior
+    posterior : Posterior or fitted RareHMM
         The posterior of a model with any of these.
     column : int
         The column of the observations.
@@ -397,6 +420,7 @@ def plot_effects(posterior: "Posterior", *, column: int = 0, probability: float 
     array of matplotlib Axes
         With a curve for each state where an effect differs between states.
     """
+    posterior = posterior_of(posterior)
     found = effect_curves(posterior, column)
     if not found:
         raise ValueError("observations have no season, trend or inputs; fit with season=, trend= or exog=.")
@@ -452,13 +476,13 @@ def set_range(axis: "Axes", curve: Curves, in_time: bool) -> tuple[Array, IntArr
 
 
 def plot_transition_effects(
-    posterior: "Posterior", name: str | None = None, *, probability: float = 0.9, axes: Any = None
+    posterior: "Posterior | RareHMM", name: str | None = None, *, probability: float = 0.9, axes: Any = None
 ) -> Any:
     """Plot how the probability of each transition depends on one input, with all others at their means.
 
     Parameters
     ----------
-    posterior : Posterior
+    posterior : Posterior or fitted RareHMM
         The posterior of a model whose transitions have inputs.
     name : str, optional
         The input: a column, "season 1D" or "trend"; by default the first.
@@ -472,6 +496,7 @@ def plot_transition_effects(
     array of matplotlib Axes
         With a curve for each state that is entered.
     """
+    posterior = posterior_of(posterior)
     found = {one.title: one for one in transition_curves(posterior)}
     if name is not None and name not in found:
         raise ValueError(f"name is {name!r}; it must be one of {', '.join(map(repr, found))}.")
@@ -490,13 +515,13 @@ def plot_transition_effects(
 
 
 def plot_sojourns(
-    posterior: "Posterior", *, longest: int | None = None, probability: float = 0.9, axes: Any = None
+    posterior: "Posterior | RareHMM", *, longest: int | None = None, probability: float = 0.9, axes: Any = None
 ) -> Any:
     """Plot the distribution of the length of a visit to each state, with intervals.
 
     Parameters
     ----------
-    posterior : Posterior
+    posterior : Posterior or fitted RareHMM
         The posterior.
     longest : int, optional
         The longest visit to show.
@@ -510,6 +535,7 @@ def plot_sojourns(
     matplotlib Axes
         If transitions have inputs, with these at their means.
     """
+    posterior = posterior_of(posterior)
     found = visit_lengths(posterior, longest)
     axes = new_axes(size=(6, 3)) if axes is None else axes
     for k in range(posterior.model.n_states):
@@ -520,13 +546,14 @@ def plot_sojourns(
 
 
 # ---------------------------------------------------------------- diagnostics
-def plot_checks(checks: "list[Check]", *, axes: Any = None) -> Any:
+def plot_checks(checks: "list[Check] | RareHMM", *, axes: Any = None) -> Any:
     """Plot checks as a table: whether each passed, its name, its value and its meaning.
 
     Parameters
     ----------
-    checks : list of Check
-        Such as ``Posterior.checks``, or the ``checks`` of ``RareHMM.check``.
+    checks : list of Check or fitted RareHMM
+        Such as ``Posterior.checks``, or the ``checks`` of ``RareHMM.check``; of a fit, those of its posterior and of
+        its model.
     axes : matplotlib Axes, optional
         By default those of a new figure.
 
@@ -534,6 +561,8 @@ def plot_checks(checks: "list[Check]", *, axes: Any = None) -> Any:
     -------
     matplotlib Axes
     """
+    if not isinstance(checks, list):
+        checks = [*posterior_of(checks).checks, *checks.model_check_.checks]
     axes = new_axes(size=(10, 0.4 + 0.42 * len(checks))) if axes is None else axes
     for row, c in enumerate(checks):
         mark = "#228833" if c.passed else "#CC3311"
@@ -546,13 +575,15 @@ def plot_checks(checks: "list[Check]", *, axes: Any = None) -> Any:
     return axes
 
 
-def plot_residuals(residuals: Array, *, axes: Any = None) -> Any:
+def plot_residuals(residuals: "Array | ModelCheck | RareHMM", *, column: int = 0, axes: Any = None) -> Any:
     """Plot pseudo-residuals: over time, against normal quantiles, and their autocorrelation.
 
     Parameters
     ----------
-    residuals : ndarray, (T,)
-        The pseudo-residuals of one column.
+    residuals : ndarray (T,) or (T, D), ModelCheck or fitted RareHMM
+        Pseudo-residuals, such as those of what ``RareHMM.check`` returns; of a fit, those of ``model_check_``.
+    column : int
+        The column to plot.
     axes : sequence of three matplotlib Axes, optional
         By default those of a new figure.
 
@@ -562,6 +593,12 @@ def plot_residuals(residuals: Array, *, axes: Any = None) -> Any:
     """
     from scipy.special import ndtri
 
+    found: Any = getattr(residuals, "model_check_", residuals)
+    if hasattr(found, "checks"):
+        if found.residuals is None:
+            raise ValueError("the check has no residuals; plot those of hmm.check(y).")
+        found = found.residuals
+    residuals = np.asarray(found).reshape(len(found), -1)[:, column]
     first, second, third = new_axes(1, (11, 3), ncols=3, width_ratios=(1.6, 1, 1)) if axes is None else axes
     at, low, high = decimated(residuals)
     if low is high:

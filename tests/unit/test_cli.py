@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from rarehmm.app import cli, runs
 from rarehmm.app.cli import demonstrating, kernels, watching
 from rarehmm.app.cli.app import run
+from rarehmm.app.cli.running import option
 from rarehmm.common.checks import InterruptedWarning
 
 pytestmark = pytest.mark.plain
@@ -168,6 +169,7 @@ def test_options_for_times_reach_the_file(tmp_path, capsys):
     assert "a.csv: 2 rows are missing in 1 place: y[50] (at 2026-02-01 00:52:00)" in said
     output_of(capsys, *fit, "--date-format", "%d/%m/%Y %H:%M", "--regular", "fill", "--quiet")
     assert "2026-02-01 03:1" in (tmp_path / "run" / "events.csv").read_text()
+    assert runs.load(tmp_path / "run")[1]._regular == "fill"
 
 
 def test_tables_end_their_lines_the_same_way_on_every_system(tmp_path, monkeypatch):
@@ -202,7 +204,7 @@ def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("small")
     small().to_csv(folder / "flux.csv", index=False)
     out = invoke("fit", str(folder / "flux.csv"), *OPTIONS, "--out", str(folder / "run"))
-    assert "States: mean and 90 % interval" in out
+    assert "States: mode only, no uncertainty" in out
     assert "The longest of 2 rare events" in out
     assert "\nPosterior: all checks passed. Note: this is the mode alone, without uncertainty.\nModel: fits the" in out
     assert f"report: {folder / 'run' / 'report.html'}" in out
@@ -214,7 +216,7 @@ def known(finished, monkeypatch):
     """Fits find at once what the run has found."""
     _, hmm = runs.load(finished / "run")
 
-    def fit(self, series):
+    def fit(self, series, **_):
         vars(self).update(vars(hmm))
 
     monkeypatch.setattr(runs.RareHMM, "fit", fit)
@@ -242,6 +244,69 @@ def test_events_of_a_run_and_of_another_file(finished, tmp_path, capsys):
     small(events=((60, 70), (180, 190), (240, 250))).to_csv(tmp_path / "other.csv", index=False)
     out, _ = output_of(capsys, "events", finished / "run", tmp_path / "other.csv", "--causal", "--json")
     assert [row["start"][11:16] for row in json.loads(out)] == ["01:00", "03:00", "04:00"]
+
+
+def test_events_with_other_settings(finished, capsys):
+    kept = output_of(capsys, "events", finished / "run")[0]
+    assert output_of(capsys, "events", finished / "run", "--threshold", "0.5", "--gap", "2", "--states", "1")[0] == kept
+    rows = json.loads(output_of(capsys, "events", finished / "run", "--states", "0,1", "--json")[0])
+    assert [row["duration"] for row in rows] == [300]
+    rows = json.loads(output_of(capsys, "events", finished / "run", "--shortest", "6", "--json")[0])
+    assert [row["duration"] for row in rows] == [7]
+    rows = json.loads(output_of(capsys, "events", finished / "run", "--gap", "200", "--json")[0])
+    assert [row["duration"] for row in rows] == [125]
+    assert output_of(capsys, "events", finished / "run", "--threshold", "f1")[0] == kept
+    _, err = output_of(capsys, "events", finished / "run", "--states", "one", code=1)
+    assert "states is 'one'; it must have whole numbers, separated by commas" in err
+
+
+def test_a_run_works_from_anywhere_and_after_it_has_moved(finished, tmp_path, capsys, monkeypatch):
+    kept = (finished / "run" / "events.csv").read_text()
+    monkeypatch.chdir(finished)
+    output_of(capsys, "fit", "flux.csv", *OPTIONS, "--quiet", "--out", tmp_path / "there" / "run")
+    monkeypatch.chdir(tmp_path)
+    assert output_of(capsys, "events", "there/run")[0] == kept
+    (tmp_path / "there").rename(tmp_path / "elsewhere")  # without its file
+    assert output_of(capsys, "events", "elsewhere/run")[0] == kept
+    shutil.copytree(finished, tmp_path / "copy")  # with its file, which has changed there
+    small(events=((60, 70),)).to_csv(tmp_path / "copy" / "flux.csv", index=False)
+    assert "01:00:00" in output_of(capsys, "events", "copy/run")[0]
+    assert output_of(capsys, "report", "copy/run")
+    assert str(finished) not in (tmp_path / "copy" / "run" / "report.html").read_text()
+
+
+def test_a_run_is_taken_up_where_it_stopped(finished, tmp_path, capsys, monkeypatch):
+    """What has been found is not sought again."""
+    shutil.copytree(finished, tmp_path / "all")
+    run = tmp_path / "all" / "run"
+    before = {name: (run / name).read_text() for name in ("events.csv", "forecast.csv", "diagnosis.json")}
+    for name in ("events.csv", "diagnosis.json", "report.html"):
+        (run / name).unlink()
+    monkeypatch.setattr(runs.RareHMM, "fit", lambda *_, **__: pytest.fail("it is fitted again"))
+    output_of(capsys, "resume", run, "--quiet")
+    assert {name: (run / name).read_text() for name in before} == before
+
+
+def test_help_names_choices_and_flags_have_no_type(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    out, _ = output_of(capsys, "fit", "--help")
+    assert "free_student_t" in out
+    assert "importance, " in out
+    assert "<bool>" not in out
+    assert "BOOLEAN" not in out
+    assert option("method").autocompletion("la") == ["langevin", "laplace"]
+    assert "--install-completion" in output_of(capsys, "--help")[0]
+    assert output_of(capsys, "--version")[0].startswith("rarehmm 0.")
+
+
+def test_separators_and_decimals_are_kept_in_a_run(finished, known, tmp_path, capsys):
+    small().to_csv(tmp_path / "flux.csv", index=False, sep=";", decimal=",")
+    command = ["fit", tmp_path / "flux.csv", *OPTIONS, "--quiet", "--out", tmp_path / "run"]
+    assert "pass --sep ';'" in output_of(capsys, *command, code=1)[1]
+    assert "pass --decimal ," in output_of(capsys, *command, "--sep", ";", code=1)[1]
+    assert "sep is '--'; it must be a single character" in output_of(capsys, *command, "--sep=--", code=1)[1]
+    output_of(capsys, *command, "--sep", ";", "--decimal", ",")
+    assert output_of(capsys, "events", tmp_path / "run")[0] == (finished / "run" / "events.csv").read_text()
 
 
 def test_a_forecast_ends_at_its_horizon(finished, capsys):
@@ -321,12 +386,23 @@ def test_a_stream_is_watched(finished, capsys, monkeypatch):
     alarms = [json.loads(line) for line in out.splitlines()]
     assert [(a["row"], a["what"]) for a in alarms] == [(11, "alarm"), (16, "over")]
     assert alarms[0]["probability"] >= 0.9 > alarms[1]["probability"]
-    for text, message in (
-        ("1.0\nx\n", "line 2 is 'x', which is not a number"),
-        ("1,2\n", "line 1 has 2 values; it must have 1"),
+    assert "the run models the logarithm of the series; lines must have it, too" in err
+
+
+def test_a_stream_survives_what_cannot_be_read(finished, capsys, monkeypatch):
+    """Names are left out, and a bad line is a missing observation; both are said."""
+    monkeypatch.setattr(watching, "SIMULATED", 500)
+    lines = ["flux", *["0.1"] * 4, "x", "1,2", "1e999", *["3.4"] * 3]
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
+    out, err = output_of(capsys, "watch", finished / "run")
+    assert out.startswith("alarm at 9:")
+    for words in (
+        "line 1 is left out: line 1 is 'flux', which is not a number",
+        "line 6 counts as missing: line 6 is 'x', which is not a number",
+        "line 7 counts as missing: line 7 has 2 values; it must have 1",
+        "line 8 counts as missing: observation 7 is inf",
     ):
-        monkeypatch.setattr("sys.stdin", io.StringIO(text))
-        assert message in output_of(capsys, "watch", finished / "run", code=1)[1]
+        assert words in err
 
 
 def test_nothing_rare_is_said(finished, tmp_path, capsys):
@@ -403,12 +479,13 @@ def test_however_a_command_is_left_there_is_a_code(monkeypatch, capsys, left, co
     def main(*args, **more):
         raise left
 
+    monkeypatch.setitem(run.__globals__, "hide_types_of_flags", lambda command: None)
     monkeypatch.setattr("typer.main.get_command", lambda app: SimpleNamespace(main=main))
     assert output_of(capsys, code=code) == ("", "interrupted" if code == 130 else "")
 
 
 def test_a_run_that_is_interrupted_is_taken_up_again(finished, known, tmp_path, capsys, monkeypatch):
-    def interrupted(self, series):
+    def interrupted(self, series, **_):
         warnings.warn("a word for the log", UserWarning, stacklevel=1)
         warnings.warn("half of it", InterruptedWarning, stacklevel=1)
 
@@ -457,12 +534,14 @@ def test_a_run_is_not_written_over_unless_forced(finished, known, tmp_path, caps
 )
 def test_a_damaged_run_is_named(finished, tmp_path, capsys, name, text, message):
     shutil.copytree(finished / "run", tmp_path / "run")
+    runs.load(tmp_path / "run")[1].posterior_.save(tmp_path / "run" / "posterior.nc")  # as version 0.1 did
     (tmp_path / "run" / name).write_text(text)
     assert message in output_of(capsys, "events", tmp_path / "run", code=1)[1]
 
 
 def test_a_state_that_is_not_what_it_should_be_is_refused(finished, tmp_path, capsys):
     shutil.copytree(finished / "run", tmp_path / "run")
+    runs.load(tmp_path / "run")[1].posterior_.save(tmp_path / "run" / "posterior.nc")
     kept = json.loads((tmp_path / "run" / "regimes.json").read_text())
     kept[1]["kind"] = "odd"
     (tmp_path / "run" / "regimes.json").write_text(json.dumps(kept))

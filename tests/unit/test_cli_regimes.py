@@ -10,6 +10,7 @@ import yaml
 
 import rarehmm as rh
 from rarehmm.app import runs
+from rarehmm.app.cli import watching
 from rarehmm.app.cli.app import run
 from rarehmm.app.settings import from_mapping
 from rarehmm.app.term_texts import durations_of, lags_of, season_of, switching_of, trend_of
@@ -136,6 +137,9 @@ def test_a_run_keeps_its_settings(folder):
     assert "Terms of the model" in report
     assert '<p class="headline">In 20 days of cpu, two rare events of about 10 hours were found; the first' in report
     assert "switching_coefficient[temp, 1]" in report
+    assert "Mode only, no uncertainty. Sojourn" in report
+    assert "adds over its range: mode only, no uncertainty." in report
+    assert "90 % interval" not in report
     assert (folder / "run" / "forecast.csv").is_file()
     assert runs.series_of(settings).n_known == 2
 
@@ -191,8 +195,38 @@ def test_a_stream_with_inputs_and_times_is_watched(folder, capsys, monkeypatch):
     assert "of 100,000 observations raise a false alarm" in err
     assert [json.loads(line)["row"] for line in out.splitlines()] == [11, 21]
     monkeypatch.setattr("sys.stdin", io.StringIO("1.0\n"))
-    _, err = output_of(capsys, "watch", folder / "run", code=1)
-    assert "line 1 has 1 values; it must have 3: 1 observed, temp, time" in err
+    _, err = output_of(capsys, "watch", folder / "run")
+    assert "line 1 is left out: line 1 has 1 values; it must have 3: 1 observed, temp, time" in err
+
+
+def watched(capsys, monkeypatch, fit, lines, code=0):
+    """The alarms and messages on a stream."""
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
+    out, err = output_of(capsys, "watch", fit, "--json", code=code)
+    return [json.loads(line) for line in out.splitlines()], err
+
+
+@pytest.mark.jit
+def test_watching_goes_on_after_lines_that_cannot_be_read(folder, capsys, monkeypatch):
+    """Their rows are missing, so that the times that follow fit."""
+    monkeypatch.setattr(watching, "SIMULATED", 500)
+    lines = [f"{r.cpu},{r.temp},{r.time}" for r in table()[140:165].itertuples()]
+    lines[3] = "x," + lines[3].split(",", 1)[1]
+    lines[5] = lines[5].rsplit(",", 1)[0] + ",?"
+    lines[6:8] = ["1.0", ""]  # three in a row without a time
+    lines.insert(4, "restarted")  # not a row
+    alarms, err = watched(capsys, monkeypatch, folder / "run", lines)
+    assert [one["row"] for one in alarms] == [12, 22]
+    for words in (
+        "line 4 counts as missing: line 4 is",
+        "line 5 is left out: line 5 has 1 values",
+        "line 7 is left out: ",
+        "line 8 is left out: line 8 has 1 values",
+        "line 9 is left out: line 9 has 1 values",
+    ):
+        assert words in err
+    _, err = watched(capsys, monkeypatch, folder / "run", [*lines[:7], *lines[12:]], code=1)
+    assert "rows are missing in 1 place" in err
 
 
 @pytest.mark.jit
@@ -206,7 +240,7 @@ def test_a_run_is_simulated_with_its_inputs_and_times(folder, capsys, tmp_path):
 
 
 @pytest.mark.jit
-def test_transitions_with_inputs_and_durations(folder, capsys):
+def test_transitions_with_inputs_and_durations(folder, capsys, monkeypatch):
     options = ["--column", "cpu", "--time", "time", "--states", "2", "--ar", "1", "--season", "1D:1", "--method", "map"]
     out, _ = output_of(
         capsys, "fit", folder / "metric.csv", *options, "--exog", "temp", "--exog-transition", "load", "--out",
@@ -219,7 +253,14 @@ def test_transitions_with_inputs_and_durations(folder, capsys):
     _, err = output_of(capsys, "forecast", folder / "moving", code=1)
     assert "future inputs missing: 'load'" in err
     out, _ = output_of(capsys, "fit", folder / "metric.csv", *options, "--durations", "3", "--out", folder / "lasting")
-    assert runs.load(folder / "lasting")[1].durations == [3, 3]
+    assert runs.load(folder / "lasting")[1].durations == 3
+    lines = [f"{r.cpu},{r.time}" for r in table()[140:165].itertuples()]
+    lines[4] = "nan," + lines[4].split(",")[1]
+    found, _ = watched(capsys, monkeypatch, folder / "lasting", lines)
+    assert len(found) == 2
+    for bad in ("x," + lines[4].split(",")[1], "?"):
+        lines[4] = bad
+        assert watched(capsys, monkeypatch, folder / "lasting", lines)[0] == found
 
 
 @pytest.mark.jit

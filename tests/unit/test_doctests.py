@@ -12,7 +12,7 @@ pytestmark = pytest.mark.jit
 MODULES = [m.name for m in pkgutil.walk_packages(rarehmm.__path__, "rarehmm.") if not m.name.endswith("__main__")]
 SHOWN = {
     "data.series", "estimator", "model.model", "model.simulation", "model.stationary", "plots", "posterior.posterior",
-    "sampling.rule", "search.selection",
+    "sampling.rule", "choosing.selection",
 }  # fmt: skip
 
 

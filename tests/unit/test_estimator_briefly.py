@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 import rarehmm as rh
 from rarehmm.common import checks
 from rarehmm.estimator import generator
+from rarehmm.posterior.saved_fit import SavedFit
 from rarehmm.specification.given import as_series
 
 pytestmark = pytest.mark.plain
@@ -71,7 +72,110 @@ def test_states_of_another_series(hmm, tmp_path):
         stream = hmm.update(stream, v)
     np.testing.assert_allclose(stream.probability, filtered[3], atol=1e-9)
     two = hmm.predict(y, lengths=[20, 40])
-    np.testing.assert_array_equal(two, hmm.predict([y[:20], y[20:]]))
+    np.testing.assert_array_equal(two, np.concatenate(hmm.predict([y[:20], y[20:]])))
+
+
+def test_what_comes_out_has_the_form_of_what_goes_in(hmm, tmp_path):
+    """A list of sequences gives a list; tables have the index of the data."""
+    y, minutes = burst(1), pd.date_range("2026-01-01", periods=60, freq="min")
+    first, second = hmm.predict_proba([y[:20], y[20:]])
+    assert (first.shape, second.shape) == ((20, 2), (40, 2))
+    np.testing.assert_array_equal(np.vstack([first, second]), hmm.predict_proba(y, lengths=[20, 40]))
+    table = hmm.predict_proba(pd.Series(y, minutes), as_frame=True)
+    assert table.columns.tolist() == ["state_0", "state_1"]
+    assert table.index.equals(minutes)
+    np.testing.assert_array_equal(table, hmm.predict_proba(y))
+    tables = hmm.filter_proba([pd.Series(y[:20], minutes[:20]), pd.Series(y[20:], minutes[20:])], as_frame=True)
+    assert [one.index[0] for one in tables] == [minutes[0], minutes[20]]
+    assert [part.shape for part in hmm.decode([y[:20], y[20:]])[1]] == [(20,), (40,)]
+    with pytest.raises(ValueError, match="a file holds an array"):
+        hmm.predict_proba(y, out=tmp_path / "p.npy", as_frame=True)
+
+
+def test_what_hmmlearn_has_is_there_too(hmm):
+    y = burst(1)
+    value, probabilities = hmm.score_samples(y)
+    assert value == hmm.score(y)
+    np.testing.assert_array_equal(probabilities, hmm.predict_proba(y))
+    whole = rh.log_likelihood(hmm.posterior_.model, hmm.posterior_.mean, rh.Series(y))
+    assert hmm.posterior_.model.size == 6
+    assert hmm.aic(y) == pytest.approx(-2 * whole + 12)
+    y[:10] = np.nan
+    whole = rh.log_likelihood(hmm.posterior_.model, hmm.posterior_.mean, rh.Series(y))
+    assert hmm.bic(y) == pytest.approx(-2 * whole + 6 * np.log(50))
+    np.testing.assert_array_equal(unfitted().fit_predict(burst()), hmm.predict(burst()))
+
+
+def test_a_saved_fit_is_as_it_was(tmp_path):
+    """Regimes, names, settings and both verdicts are kept, and nothing is executed."""
+    table, path = pd.DataFrame({"flux": burst()}), tmp_path / "fit.nc"
+    before = unfitted(n_draws=np.int64(77), startprob=None).fit(table, regular=False)
+    before.save(path)
+    after = rh.RareHMM.load(path)
+    assert after.regimes_ == before.regimes_
+    assert after.feature_names_in_.tolist() == ["flux"]
+    assert (after.n_draws, after.method, after.emission, after.random_state) == (77, "map", "gaussian", 0)
+    assert (after.init, after.priors, after._regular) == (None, None, False)
+    assert after.verdicts_ == before.verdicts_
+    np.testing.assert_array_equal(after.predict_proba(table), before.predict_proba(table))
+    with pytest.raises(ValueError, match="the model was fitted to"):
+        after.predict(pd.DataFrame({"other": burst()}))
+    assert rh.Posterior.load(path).method == "map"
+    before.posterior_.save(path)
+    with pytest.raises(ValueError, match=r"fit\.nc has a posterior alone; load it with Posterior\.load"):
+        rh.RareHMM.load(path)
+
+
+def test_results_can_be_read_where_they_are_shown(hmm):
+    """In a notebook a fit shows its verdicts, states and events; forecasts and streams are a few lines."""
+    page = hmm._repr_mimebundle_()["text/html"]
+    assert "Model: fits the series." in page
+    assert "States: mode only, no uncertainty" in page
+    assert "<td>1</td><td>rare</td><td>6.67%</td><td>1</td><td>8.7" in page
+    assert "About 1 rare events; rare_events(X) lists them." in page
+    assert "rare_events(X)" not in rh.RareHMM(2)._repr_html_()
+    minutes = pd.date_range("2026-01-01", periods=60, freq="min")
+    first, head, *rows = str(hmm.forecast(pd.Series(burst(), minutes), 30, size=10)).splitlines()
+    assert first.startswith("Forecast of 30 steps. Event: probability that a rare state was visited by then, for the")
+    assert head.split() == ["step", "mean", "low", "high", "event", "state_0", "state_1"]
+    assert [row.split()[2] for row in rows] == ["1", "2", "5", "10", "20", "30"]
+    assert "2026-01-01 01:29:00" in rows[-1]
+    assert str(rh.Stream()) == "Stream(0 observations)"
+    assert str(hmm.update(None, 9.0)).endswith(", P(state 1) = 1)")
+    assert str(rh.RegimeStream()) == "RegimeStream(0 observations)"
+
+
+def test_a_mode_has_no_intervals(hmm):
+    summary = hmm.summary()
+    assert summary.attrs["note"] == "mode only, no uncertainty"
+    assert summary["mean"].notna().all()
+    assert summary.drop(columns="mean").isna().all(axis=None)
+
+
+def test_columns_without_information_are_refused_or_noted():
+    X = pd.DataFrame({"flux": burst(), "temp": 3.0})
+    assert "Note: temp is always 3 and says nothing about the states: leave it out." in unfitted().fit(X).verdict_
+    with pytest.raises(ValueError, match=r"column 'temp' of y is missing .NaN. in all 60 rows; leave this column out"):
+        unfitted().fit(X.assign(temp=np.nan))
+    with pytest.raises(ValueError, match=r"y\[:, 1\] is missing .NaN. in all 60 rows"):
+        rh.select_n_components(X.assign(temp=np.nan).to_numpy(), [1])
+
+
+def test_more_states_than_observations_tell_apart_are_refused_trust():
+    with pytest.warns(RuntimeWarning, match="few observations 20 .observed values, for 12 parameters: fit with fewer"):
+        hmm = rh.RareHMM(3, method="map").fit(np.random.default_rng(0).normal(size=20))
+    assert hmm.verdict_.startswith("Posterior: do not trust these results: few observations 20")
+
+
+@pytest.mark.parametrize("change", [
+    {"regimes": []}, {"settings": {"method": {"a": 1}}}, {"settings": {"no_such": 1}}, {"model_check": None},
+    {"names": 3}, {"notes": None},
+])  # fmt: skip
+def test_a_damaged_fit_is_refused(hmm, tmp_path, monkeypatch, change):
+    monkeypatch.setattr(SavedFit, "to_dict", lambda self, to_dict=SavedFit.to_dict: to_dict(self) | change)
+    hmm.save(tmp_path / "fit.nc")
+    with pytest.raises(ValueError, match=r"fit\.nc is damaged"):
+        rh.RareHMM.load(tmp_path / "fit.nc")
 
 
 def test_events_forecasts_and_samples(hmm):

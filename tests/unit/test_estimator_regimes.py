@@ -134,7 +134,7 @@ def test_other_forms_of_data(hmm):
     plain = unfitted(season=24, trend=2).fit([y[:300], y[300:]], exog=[temp[:300], temp[300:]])
     assert plain.exog_names_in_.tolist() == ["x0"]
     both = plain.predict([y[:300], y[300:]], exog=[temp[:300], temp[300:]])
-    np.testing.assert_array_equal(both, plain.predict(y, [300, 300], exog=TEMP))
+    np.testing.assert_array_equal(np.concatenate(both), plain.predict(y, [300, 300], exog=TEMP))
     assert plain.rare_events(y, [300, 300], exog=temp)["sequence"].tolist() == [0, 1]
     counts = np.random.default_rng(0).poisson(np.where(np.arange(T) % 200 < 8, 60, 4)).astype(float)
     poisson = rh.RareHMM(2, emission="poisson", ar=1, season=24, method="map", verbose=0).fit(counts)

@@ -9,7 +9,7 @@ import xarray as xr
 
 from rarehmm import Series
 from rarehmm.data import files
-from rarehmm.data.files import open_files, read_file
+from rarehmm.data.files import TextFormat, open_files, read_file
 from rarehmm.data.sources.table import Source
 from rarehmm.data.transforms import detrended, logarithm
 
@@ -179,7 +179,7 @@ DAYS = ["03/04/2026 10:00", "04/04/2026 10:00", "05/04/2026 10:00"]
 
 def read_dates(tmp_path, dates, **more):
     pd.DataFrame({"t": dates, "y": np.arange(len(dates))}).to_csv(tmp_path / "d.csv", index=False)
-    return read_file(tmp_path / "d.csv", ["y"], "t", **more).index
+    return read_file(tmp_path / "d.csv", ["y"], "t", TextFormat(**more)).index
 
 
 def test_day_and_month_are_told_apart_or_asked_for(tmp_path):
@@ -213,7 +213,7 @@ def test_numbers_may_count_from_1970(tmp_path):
     assert read_dates(tmp_path, seconds).tolist() == seconds
     pd.DataFrame({"time": TIMES, "flux": Y}).to_parquet(tmp_path / "a.parquet", index=False)
     with pytest.raises(ValueError, match=r"--date-format is 'unix' and .*a\.parquet is not a text file"):
-        open_files([str(tmp_path / "a.parquet")], ["flux"], "time", "unix")
+        open_files([str(tmp_path / "a.parquet")], ["flux"], "time", TextFormat("unix"))
 
 
 def test_large_arrays_stay_where_they_are(tmp_path, monkeypatch):
@@ -248,7 +248,7 @@ def test_times_are_put_into_a_zone(tmp_path, times, date_format):
     paths = [str(tmp_path / name) for name in ("a.csv", "b.csv")]
     table[:31].to_csv(paths[0], index=False)  # ends in the hour that occurs twice
     table[31:].to_csv(paths[1], index=False)
-    found = open_files(paths, ["y"], "t", date_format, "Europe/Berlin")
+    found = open_files(paths, ["y"], "t", TextFormat(date_format), "Europe/Berlin")
     assert (found.index == BERLIN).all()
     assert str(found.index.tz) == "Europe/Berlin"
     assert found.index.name == "t"
@@ -259,16 +259,16 @@ def test_what_cannot_be_put_into_a_zone_is_refused(tmp_path):
     table = pd.DataFrame({"t": BERLIN.tz_localize(None), "y": np.arange(51.0)})
     table.drop(index=[28, 29]).to_csv(tmp_path / "a.csv", index=False)
     with pytest.raises(ValueError, match=r"a.csv: 't' in row 29 is 2026-10-25 02:00:00, which occurs twice in Europe"):
-        open_files([str(tmp_path / "a.csv")], ["y"], "t", None, "Europe/Berlin")
+        open_files([str(tmp_path / "a.csv")], ["y"], "t", time_zone="Europe/Berlin")
     table.assign(t=np.arange(51)).to_csv(tmp_path / "b.csv", index=False)
     with pytest.raises(
         ValueError, match=r"'t' of .*b.csv holds no dates; for seconds since 1970, give --date-format u"
     ):
-        open_files([str(tmp_path / "b.csv")], ["y"], "t", None, "Europe/Berlin")
+        open_files([str(tmp_path / "b.csv")], ["y"], "t", time_zone="Europe/Berlin")
     table.to_parquet(tmp_path / "c.parquet", index=False)
     with pytest.raises(ValueError, match=r"c.parquet has times without a zone, which are read as stored; store them"):
-        open_files([str(tmp_path / "c.parquet")], ["y"], "t", None, "Europe/Berlin")
+        open_files([str(tmp_path / "c.parquet")], ["y"], "t", time_zone="Europe/Berlin")
     table.assign(t=BERLIN.tz_convert("UTC")).to_parquet(tmp_path / "d.parquet", index=False)
-    found = open_files([str(tmp_path / "d.parquet")], ["y"], "t", None, "Europe/Berlin")
+    found = open_files([str(tmp_path / "d.parquet")], ["y"], "t", time_zone="Europe/Berlin")
     assert found.index[30] == BERLIN[30]
     assert str(found.index[:1].tz) == "Europe/Berlin"

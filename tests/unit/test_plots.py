@@ -10,9 +10,9 @@ from small_models import model_of
 
 import rarehmm as rh
 from rarehmm import plots
+from rarehmm.choosing.selection import Candidate, Selection
 from rarehmm.engine.contracts.design import Design
 from rarehmm.sampling.diagnostics import Check
-from rarehmm.search.selection import Candidate, Selection
 from rarehmm.windows.windows import Windows
 
 pytestmark = pytest.mark.plain
@@ -68,6 +68,33 @@ def test_axes_go_in_and_come_out():
     assert plots.plot_transitions(found, axes=axes) is axes
     texts = [t.get_text() for t in axes.texts]
     assert f"{found.mean.transition[0, 1]:.2g}" in texts
+
+
+def test_a_fit_goes_in_wherever_a_posterior_does():
+    """And its residuals, checks, probabilities and events where these do."""
+    y = np.random.default_rng(0).normal(size=60)
+    y[30:34] += 9
+    hmm = rh.RareHMM(2, method="map", init=(y > 5).astype(int), rare_share=0.2).fit(y)
+    assert plots.plot_trace(hmm).get_ylabel() == "mean"
+    assert len(plots.plot_density(hmm)) == 2
+    assert len(plots.plot_components(hmm, y)) == 2
+    assert len(plots.plot_series(y, hmm)) == 2
+    assert len(plots.plot_series([y[:20], y[20:]], hmm.predict_proba([y[:20], y[20:]]))) == 2
+    assert len(plots.plot_events(y, hmm).patches) == 1
+    names = [text.get_text() for text in plots.plot_checks(hmm).texts]
+    assert {"smallest state", "drift"} <= set(names)
+    for given in (hmm, hmm.check(y), hmm.check(y).residuals):
+        assert len(plots.plot_residuals(given)[0].lines[0].get_xdata()) == 60
+    with pytest.raises(ValueError, match=r"the check has no residuals; plot those of hmm\.check"):
+        plots.plot_residuals(hmm.model_check_._replace(residuals=None))
+
+
+def test_what_can_be_used_is_listed_and_nothing_else():
+    assert rh.plots is plots
+    listed = dir(rh)
+    assert {"RareHMM", "plots", "suggest", "__version__"} <= set(listed)
+    assert all(hasattr(rh, name) for name in listed)
+    assert not {"data", "engine", "importlib", "Any", "estimator"} & set(listed)
 
 
 def test_densities_have_axes_for_each_state():

@@ -110,7 +110,7 @@ def test_foreign_newer_and_damaged_files_are_refused(tmp_path):
         rh.Posterior.load(path)
     for change, message in (
         ({"format": 99}, "has format 99; this version of rarehmm reads formats up to 2. Update rarehmm"),
-        ({"family": ["Weird", 3]}, "Weird is not among .*; pass family="),
+        ({"family": ["Weird", 3]}, "Weird is not among .*; pass emission="),
         ({"priors": [["__import__", "os"]]}, "__import__ is not among"),
         ({"priors": []}, "2 parameters but 0 priors"),
     ):

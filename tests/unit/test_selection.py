@@ -6,10 +6,10 @@ from small_models import model_of
 
 import rarehmm as rh
 from rarehmm import plots
+from rarehmm.choosing import selection
+from rarehmm.choosing.selection import BLOCKS, FOLDS, block_of_each, held_out_densities
 from rarehmm.engine.dispatch import JIT
-from rarehmm.search import selection
 from rarehmm.search.regimes import Regime
-from rarehmm.search.selection import BLOCKS, FOLDS, block_of_each, held_out_densities
 
 
 def rare_series(T=20_000, seed=0):
@@ -38,7 +38,7 @@ def test_the_true_number_is_chosen_and_more_is_not_supported():
 @pytest.mark.jit
 def test_heavy_tails_need_no_second_state_where_the_family_has_them():
     y = np.random.default_rng(1).standard_t(4, 5000)
-    assert rh.select_n_components(y, [1, 2], family=rh.StudentT(4.0)).best == 1
+    assert rh.select_n_components(y, [1, 2], emission=rh.StudentT(4.0)).best == 1
 
 
 @pytest.mark.jit
@@ -73,7 +73,7 @@ def test_an_event_seen_once_is_left_to_bic():
 def test_numbers_that_cannot_be_fitted_are_left_out():
     z = np.zeros(400 if JIT else 100)
     z[len(z) // 2 :][:10] = 1
-    found = rh.select_n_components(z, range(1, 5), family=rh.Poisson())
+    found = rh.select_n_components(z, range(1, 5), emission="poisson")
     assert [c.n_states for c in found.candidates] == [1, 2]
     assert "3 states: not fitted (y has 2 different values" in found.describe()
     with pytest.raises(ValueError, match=r"7 states were not compared; 1, 2 were"):
@@ -142,4 +142,4 @@ def test_where_nothing_else_is_there_the_fit_to_all_predicts():
 
 def test_the_smallest_number_must_fit():
     with pytest.raises(ValueError, match="2 different values, too few for 3 states"):
-        rh.select_n_components(np.tile([0.0, 1.0], 20), [3], family=rh.Poisson())
+        rh.select_n_components(np.tile([0.0, 1.0], 20), [3], emission=rh.Poisson())

@@ -37,10 +37,9 @@ from rarehmm.data.sources.table import Source
 from rarehmm.data.transforms import Logarithm, detrended, logarithm
 from rarehmm.estimator import RareHMM
 from rarehmm.posterior.events import Events
-from rarehmm.posterior.posterior import Posterior
+from rarehmm.posterior.posterior import DAMAGE, Posterior
 from rarehmm.posterior.prediction import Forecast
-from rarehmm.sampling.diagnostics import Check
-from rarehmm.search.regimes import KINDS, Regime
+from rarehmm.posterior.saved_fit import check_to_dict, regimes_of
 from rarehmm.specification.restored import inputs_of
 
 logger = logging.getLogger(__name__)
@@ -74,7 +73,7 @@ def create(folder: Path, settings: Settings, force: bool = False) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in (*FILES, SUGGESTION):
         (folder / name).unlink(missing_ok=True)
-    write(folder / "settings.yaml", settings.to_yaml())
+    write(folder / "settings.yaml", settings.stored(folder).to_yaml())
 
 
 def with_suggestion(settings: Settings, given: Collection[str], series: Series) -> tuple[Settings, Suggestion]:
@@ -82,7 +81,7 @@ def with_suggestion(settings: Settings, given: Collection[str], series: Series) 
     hmm = estimator_of(settings)
     mine = {"states": "n_components", **{name: name for name in ("emission", "ar", "season", "trend")}}
     found = suggest(
-        series, threads=settings.threads,
+        series, n_jobs=settings.threads,
         **{name: getattr(hmm, name) for text, name in mine.items() if text in given},
     )  # fmt: skip
     chosen = {text: value for text, value in chosen_texts(found.settings).items() if text not in given}
@@ -95,7 +94,7 @@ def settings_of(folder: Path) -> Settings:
         raise ValueError(f"{folder} holds no run: there is no settings.yaml in it.")
     content = read_settings(folder / "settings.yaml")
     try:
-        return from_mapping(content)
+        return from_mapping(content).found(folder)
     except ValueError as error:
         raise ValueError(f"{folder / 'settings.yaml'}: {error}") from None
 
@@ -114,7 +113,7 @@ def series_of(settings: Settings, shown: bool = False) -> Series:
 
 def opened(files: list[str], columns: list[str], settings: Settings) -> pd.DataFrame | Source:
     """Open files with the times that the settings describe."""
-    return open_files(files, columns, settings.time, settings.date_format, settings.time_zone)
+    return open_files(files, columns, settings.time, settings.text, settings.time_zone)
 
 
 def transformed(tables: FileColumns, settings: Settings) -> Series:
@@ -160,19 +159,28 @@ def estimator_of(settings: Settings, shown: bool = False) -> RareHMM:
 
 
 def fit(folder: Path, settings: Settings, series: Series, shown: bool = False) -> RunResult:
-    """Fit the series of a run and write all results to its folder; ``shown`` displays progress on a terminal."""
+    """Fit the series of a run and write all results to its folder; ``shown`` displays progress on a terminal.
+
+    What an interrupted run has found already is not computed again.
+    """
     logger.info("%s", series)
+    hmm = load(folder)[1] if (folder / "posterior.nc").is_file() else fitted(folder, settings, series, shown)
+    write(folder / "regimes.json", json.dumps([r._asdict() for r in hmm.regimes_], indent=1))
+    with progress_line(shown) as on_progress:
+        return write_results(folder, settings, hmm, series, on_progress)
+
+
+def fitted(folder: Path, settings: Settings, series: Series, shown: bool) -> RareHMM:
+    """Fit the series of a run, and write the fit to its folder."""
     hmm = estimator_of(settings, shown)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", InterruptedWarning)  # an interrupted run is resumed, not kept half done
-            hmm.fit(series)
+            hmm.fit(series, regular=settings.spacing)
     except InterruptedWarning:
         raise KeyboardInterrupt from None
-    hmm.posterior_.save(folder / "posterior.nc")
-    write(folder / "regimes.json", json.dumps([r._asdict() for r in hmm.regimes_], indent=1))
-    with progress_line(shown) as on_progress:
-        return write_results(folder, settings, hmm, series, on_progress)
+    hmm.save(folder / "posterior.nc")
+    return hmm
 
 
 def write_results(
@@ -235,33 +243,22 @@ def load(folder: Path) -> tuple[Settings, RareHMM]:
     settings = settings_of(folder)
     if not (folder / "posterior.nc").is_file():
         raise ValueError(f"{folder} holds an unfinished run; continue with: rarehmm resume {folder}")
-    posterior = Posterior.load(folder / "posterior.nc")
-    try:
-        saved = json.loads((folder / "regimes.json").read_text(encoding="utf-8"))
-        regimes = [regime_of(k, fields) for k, fields in enumerate(saved)]
-        if len(regimes) != posterior.model.n_states:
-            raise ValueError(f"{len(regimes)} regimes of {posterior.model.n_states} states")
-    except (OSError, RecursionError, TypeError, ValueError) as error:
-        raise ValueError(f"{folder / 'regimes.json'} is damaged ({said(error)}); fit again.") from None
-    hmm = RareHMM.of(posterior, regimes, settings.spacing)
-    hmm.set_params(random_state=settings.seed, n_jobs=settings.threads, rare_share=settings.rare_share)
+    posterior, fit = Posterior.load_with(folder / "posterior.nc")
+    hmm = old_fit(folder, posterior, settings) if fit is None else RareHMM.load(folder / "posterior.nc")
+    hmm.set_params(
+        random_state=settings.seed, n_jobs=settings.threads, rare_share=settings.rare_share, verbose=0
+    )  # fmt: skip
     return settings, hmm
 
 
-def regime_of(state: int, fields: Any) -> Regime:
-    """Restore the regime of a state from regimes.json, or raise ValueError if it is damaged."""
-    if not isinstance(fields, dict):
-        raise ValueError(f"state {state} is {fields!r}")
-    fields = {"message" if key == "words" else key: value for key, value in fields.items()}  # its name in version 0.1
-    regime = Regime(**fields)
-    numbers = regime.share, regime.observations, regime.sojourn
-    if (
-        regime.state != state
-        or regime.kind not in KINDS
-        or not all(type(x) in (int, float) and 0 <= x < np.inf for x in numbers)
-    ):
-        raise ValueError(f"state {state} is {regime}")
-    return regime._replace(message=str(regime.message))
+def old_fit(folder: Path, posterior: Posterior, settings: Settings) -> RareHMM:
+    """Return the fit of a run of version 0.1, whose posterior has no regimes."""
+    try:
+        saved = json.loads((folder / "regimes.json").read_text(encoding="utf-8"))
+        regimes = regimes_of(saved, posterior.model.n_states)
+    except (OSError, *DAMAGE) as error:
+        raise ValueError(f"{folder / 'regimes.json'} is damaged ({said(error)}); fit again.") from None
+    return RareHMM.of(posterior, regimes, settings.spacing)
 
 
 # ---------------------------------------------------------------- parts
@@ -280,11 +277,6 @@ def diagnosis(result: RunResult) -> dict[str, Any]:
         "why": posterior.why,
         "checks": {name: [check_to_dict(c) for c in group] for name, group in checks.items()},
     }
-
-
-def check_to_dict(check: Check) -> dict[str, Any]:
-    """Return a check as plain data, without NumPy scalars, which JSON does not take."""
-    return {**check._asdict(), "value": float(check.value), "passed": bool(check.passed)}
 
 
 def forecast_table(forecast: Forecast) -> pd.DataFrame:
@@ -317,8 +309,9 @@ def read_suggestion(folder: Path) -> Chosen | None:
 
 
 def setting_texts(settings: Settings) -> dict[str, str]:
-    """Return the settings as text by name, for the report."""
-    lines = settings.to_yaml().splitlines()
+    """Return the settings as text by name, for the report, with the names of files alone."""
+    names = [Path(file).name for file in settings.files]
+    lines = replace(settings, file=names[0] if len(names) == 1 else names).to_yaml().splitlines()
     return dict(line.split(": ", 1) for line in lines if ": " in line)
 
 

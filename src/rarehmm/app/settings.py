@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import os
 import re
 import reprlib
 import types
@@ -14,6 +15,7 @@ from typing import Any
 import yaml
 
 from rarehmm.app.term_texts import durations_of, lags_of, season_of, trend_of
+from rarehmm.data.files import SEPARATORS, TextFormat
 from rarehmm.data.inputs import Season
 from rarehmm.emissions import families
 from rarehmm.sampling.rule import METHODS
@@ -34,6 +36,11 @@ class Settings:
     time_zone: str | None = field(
         default=None, metadata={"help": "Zone of local times, such as Europe/Berlin, where clocks are changed."}
     )
+    sep: str | None = field(
+        default=None,
+        metadata={"help": "What separates columns of a text file: a character, tab or space; by default a comma."},
+    )
+    decimal: str = field(default=".", metadata={"help": "Decimal sign of numbers in a text file."})
     regular: bool | str = field(
         default="yes",
         metadata={
@@ -46,7 +53,10 @@ class Settings:
     states: int = field(default=3, metadata={"help": "Number of hidden states.", "least": 1})
     emission: str | list[str] = field(
         default="gaussian",
-        metadata={"help": "Emission family, or one per column separated by commas: gaussian,bernoulli."},
+        metadata={
+            "help": f"Emission family, or one per column separated by commas: {', '.join(families())}.",
+            "choices": tuple(families()),
+        },
     )
     ar: int | str | None = field(
         default=None,
@@ -79,7 +89,9 @@ class Settings:
     states_column: str | None = field(
         default=None, metadata={"help": "Column with known states: 0, 1, ..., and -1 or empty where unknown."}
     )
-    method: str = field(default="auto", metadata={"help": "Sampling method."})
+    method: str = field(
+        default="auto", metadata={"help": f"Sampling method: {', '.join(METHODS)}.", "choices": METHODS}
+    )
     draws: int = field(default=1000, metadata={"help": "Effective sample size of every parameter.", "least": 1})
     log: bool = field(default=False, metadata={"help": "Model the logarithm of the series."})
     detrend: str | None = field(
@@ -98,6 +110,10 @@ class Settings:
         default=None, metadata={"help": "Number of threads; by default one per core.", "least": 1}
     )
 
+    folder: str | None = field(
+        default=None, metadata={"help": "Folder of the run; files are sought where they were relative to it."}
+    )
+
     def __post_init__(self) -> None:
         hints = typing.get_type_hints(Settings)
         for f in dataclasses.fields(self):
@@ -107,6 +123,9 @@ class Settings:
         check_known("method", self.method, METHODS)
         if isinstance(self.regular, str):
             check_known("regular", self.regular, ("yes", "fill", "no"))
+        if self.sep not in (None, *SEPARATORS) and len(str(self.sep)) != 1:
+            raise ValueError(f"sep is {self.sep!r}; it must be a single character, tab or space.")
+        check_known("decimal", self.decimal, (".", ","))
         for name in ("rare_share", "threshold"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must lie between 0 and 1.")
@@ -117,10 +136,28 @@ class Settings:
         if self.detrend is not None and not re.fullmatch(r"spline:[1-9]\d*", self.detrend):
             raise ValueError(f"detrend is {self.detrend!r}; it must be of the form spline:200, with a number of knots.")
 
+    def stored(self, folder: Path) -> "Settings":
+        """Return the settings that are written to the folder of a run: its files can be found from anywhere."""
+        return self._with_files([os.path.abspath(file) for file in self.files], os.path.abspath(folder))
+
+    def found(self, folder: Path) -> "Settings":
+        """Return the settings of a run that is in this folder now, with its files where they are now."""
+        if self.folder is None:  # a run of version 0.1
+            return self
+        return self._with_files([where_now(file, self.folder, folder) for file in self.files], None)
+
+    def _with_files(self, files: list[str], folder: str | None) -> "Settings":
+        return dataclasses.replace(self, file=files[0] if isinstance(self.file, str) else files, folder=folder)
+
     @property
     def files(self) -> list[str]:
         """The files of the series, as a list."""
         return [self.file] if isinstance(self.file, str) else self.file
+
+    @property
+    def text(self) -> TextFormat:
+        """How text files are written."""
+        return TextFormat(self.date_format, self.sep, self.decimal)
 
     @property
     def spacing(self) -> bool | str:
@@ -170,6 +207,15 @@ class Settings:
     def to_yaml(self) -> str:
         """Return the settings as the text of a YAML file."""
         return yaml.safe_dump(dataclasses.asdict(self), sort_keys=False)
+
+
+def where_now(file: str, before: str, now: Path) -> str:
+    """Return where a file is after the folder of a run has moved: where it was relative to it, or where it was."""
+    try:
+        beside = os.path.abspath(now / os.path.relpath(file, before))
+    except ValueError:  # on another drive
+        return file
+    return beside if os.path.exists(beside) else file
 
 
 def check_known(name: str, value: str, known: tuple[str, ...]) -> None:

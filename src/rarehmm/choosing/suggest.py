@@ -26,6 +26,7 @@ from rarehmm.choosing.periods import (
 from rarehmm.choosing.regression import Regression
 from rarehmm.choosing.suggestion import Suggestion, TermGain, lag_words, season_words
 from rarehmm.common.arrays import Array
+from rarehmm.common.checks import threads_of
 from rarehmm.common.progress import OnProgress, silent
 from rarehmm.data.inputs import ORDERS, Columns, Inputs, Season, Term, Trend, duration
 from rarehmm.data.series import Series
@@ -63,7 +64,7 @@ def suggest(
     season: Any = AUTO,
     trend: Any = AUTO,
     regular: bool | str = True,
-    threads: int | None = None,
+    n_jobs: int | None = None,
     on_progress: OnProgress = silent,
 ) -> Suggestion:
     """Suggest settings of ``RareHMM`` for a series: season, trend, lags, emission and number of states.
@@ -81,8 +82,8 @@ def suggest(
         "auto", or a setting that is given, as for ``RareHMM``.
     regular : bool or "fill"
         What is done about the times of rows, as in ``Series``.
-    threads : int, optional
-        Number of threads.
+    n_jobs : int, optional
+        Number of threads; None or -1: one per core.
     on_progress : callable, optional
         Called as ``on_progress(stage, done, total)``.
 
@@ -103,7 +104,7 @@ def suggest(
     """
     series = as_series(y, lengths, exog=exog, regular=regular)
     given = Specification(n_components, emission, ar, season, trend)
-    return Search(series.without_states(), given, threads, on_progress).run()
+    return Search(series.without_states(), given, threads_of(n_jobs), on_progress).run()
 
 
 class Search:

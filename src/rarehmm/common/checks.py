@@ -24,6 +24,11 @@ def check_threads(threads: Any) -> None:
             raise ValueError(f"{str(error).removesuffix('.')}, or None for all cores.") from None
 
 
+def threads_of(n_jobs: int | None) -> int | None:
+    """Return a number of threads, None for all cores, from ``n_jobs``, which is None or -1 for these."""
+    return None if n_jobs == -1 else n_jobs
+
+
 def check_bytes(name: str, value: Any) -> int:
     """Return an amount of memory in bytes, given as an int or as text such as "512MB"."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) *([kMGT]?)i?B?", value) if isinstance(value, str) else None

@@ -382,6 +382,28 @@ class Series:
         free._memory, free.state_parts, free.n_known, free.known_states = {}, (), 0, ()
         return free
 
+    def by_part(self, values: Array | IntArray, columns: Sequence[str] | None = None) -> Any:
+        """Return values of all rows in the form of ``y``: a list of them if it is a list of sequences.
+
+        Parameters
+        ----------
+        values : ndarray, (T, ...)
+        columns : sequence of str, optional
+            Names of their columns, for tables with the index of ``y``.
+
+        Returns
+        -------
+        ndarray or pandas.DataFrame, or a list of these
+        """
+        parts, indices = np.split(values, self.offsets[1:-1]), self.index if self._is_list else [self.index]
+        if columns is not None:
+            import pandas as pd
+
+            whole = [None if index is None else index[:] for index in indices]
+            tables = [pd.DataFrame(part, index, list(columns)) for part, index in zip(parts, whole, strict=True)]
+            return tables if self._is_list else tables[0]
+        return parts if self._is_list else values
+
     def place(self, row: int, column: int | None = None) -> str:
         """Describe where an observation is, for error messages: ``y[17]``, ``y[3][17, 0]``, with its time and file."""
         inside = None if column is None or self.n_columns == 1 else f"{column}"

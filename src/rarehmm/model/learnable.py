@@ -46,6 +46,24 @@ def check_learnable(family: Family, n_states: int, series: Series, lags: int = 0
     check_spreads(series)
 
 
+def check_observed(series: Series) -> None:
+    """Raise if a column has no observed value: nothing could be learnt about its parameters."""
+    for i, column in enumerate(series.summaries):
+        if column.size == 0:
+            name = f"y[:, {i}]" if series.names is None else f"column {series.names[i]!r} of y"
+            raise ValueError(f"{name} is missing (NaN) in all {len(series)} rows; leave this column out.")
+
+
+def constant_columns(series: Series) -> list[str]:
+    """Return a note on each of several columns that never changes."""
+    names = series.names or [f"y[:, {i}]" for i in range(series.n_columns)]
+    return [
+        f"{name} is always {column.low:g} and says nothing about the states: leave it out"
+        for name, column in zip(names, series.summaries, strict=True)
+        if series.n_columns > 1 and column.low == column.high
+    ]
+
+
 def check_lengths(bounds: IntArray, lags: int, more: int = 0) -> None:
     """Raise unless one of the sequences between ``bounds`` has as many rows as there are lags, and ``more``."""
     longest = int(np.diff(bounds).max())

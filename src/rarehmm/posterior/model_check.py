@@ -41,11 +41,14 @@ class ModelCheck(NamedTuple):
         What was not checked, if not everything was: parts of a long series, residuals of some families.
     not_checked : str
         Why there are no checks; empty if there are.
+    residuals : ndarray or None, (n,) or (n, D)
+        The pseudo-residuals that were checked, for ``plots.plot_residuals``; None in a saved fit.
     """
 
     checks: list[Check]
     note: str = ""
     not_checked: str = ""
+    residuals: Array | None = None
 
     @property
     def passed(self) -> bool:
@@ -104,7 +107,7 @@ def checked(
     if len(series) < len(full) and model.start is not None:  # which is where the series starts, not its pieces
         start = average_start(model, centre, series, threads)
         model, (centre, *points) = with_start(model, start, [centre, *points])
-    checks, notes = [], []
+    checks, notes, residuals = [], [], None
     if has_residuals(model.family):
         residuals = pseudo_residuals(rng, model, centre, series, threads=threads)
         for i, column in enumerate(np.atleast_2d(residuals.T)):
@@ -115,7 +118,7 @@ def checked(
     checks += check_predictive(rng, model, points, series, on_progress=on_progress)
     if len(series) < len(full):
         notes.append(f"{len(series):,} of {len(full):,} observations, in evenly spaced pieces, were checked.")
-    return ModelCheck(checks, " ".join(notes))
+    return ModelCheck(checks, " ".join(notes), residuals=residuals)
 
 
 def most_central(points: list[Parameters]) -> Parameters:

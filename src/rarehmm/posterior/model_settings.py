@@ -174,7 +174,7 @@ def restore(description: list[Any], known: dict[str, Any], most: float = math.in
     settings = [(s[0], restore(s[1], known, most)) if isinstance(s, list) else s for s in settings]
     classes = {c.__name__: c for c in known.values() if isinstance(c, type) and issubclass(c, tuple)}
     if name not in classes:
-        raise ValueError(f"{name} is not among {', '.join(sorted(classes))}; pass family=")
+        raise ValueError(f"{name} is not among {', '.join(sorted(classes))}; pass emission=")
     if issubclass(classes[name], Sized) and any(isinstance(s, int) and s > most + 1 for s in settings):
         raise ValueError(f"{name} of {settings} has more parameters than the file")
     return classes[name](*settings)

@@ -23,6 +23,8 @@ from rarehmm.sampling.rule import Inference
 from rarehmm.search.mode import reorder_states
 
 STANDARDISED = "standardised_coefficients"  # in files only: what has to be kept to the last digit
+MODE_ONLY = "mode only, no uncertainty"
+FIT = "fit"  # in files only: what ``RareHMM.save`` adds to a posterior
 DAMAGE = ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError  # raised by damaged data
 MIN_LEAVING = 2.0**-53  # smallest probability of leaving a state that rounding does not turn into 0
 MIN_OCCUPANCY = 1e-100  # smaller occupancies are raised to this, so that squares of return times do not overflow
@@ -148,9 +150,17 @@ class Posterior:
         """The checks in a sentence: "All checks passed.", or a clear warning that the results are unreliable."""
         return verdict(self.checks)
 
+    @property
+    def is_mode(self) -> bool:
+        """Whether this is the mode alone: a single draw, which has no uncertainty."""
+        return math.prod(self.phi.shape[:2]) == 1
+
     @functools.cached_property
     def occupancy(self) -> Array:
-        """Long-run share of the time spent in each state, (chains, draws, K).
+        """Long-run share of the time spent in each state, (chains, draws, K), which follows from the transition matrix.
+
+        ``Regime.share`` is the share of this series that a state has: in a short series, or where a rare state came by
+        chance more or less often than it will, the two differ.
 
         Where transitions have inputs, there is none: this is what it would be if these stayed at their means.
         """
@@ -265,7 +275,8 @@ class Posterior:
         Returns
         -------
         pandas.DataFrame
-            A row per quantity: mean, standard deviation, interval, effective sample size and R-hat.
+            A row per quantity: mean, standard deviation, interval, effective sample size and R-hat.  Of the mode alone,
+            only its values, in the column of means: ``attrs["note"]`` says so.
         """
         import pandas as pd
 
@@ -278,13 +289,19 @@ class Posterior:
             for index in np.ndindex(values.shape[2:]):
                 x, label = values[(..., *index)], [coords[d][i] for d, i in zip(dims[name], index, strict=True)]
                 chains = x if len(x) > 1 else x[:, : x.shape[1] // 2 * 2].reshape(2, -1)
+                if self.is_mode:
+                    rows[f"{name}[{', '.join(map(str, label))}]"] = [x.item(), *[math.nan] * 5]
+                    continue
                 constant = bool((x == x.flat[0]).all())
                 rows[f"{name}[{', '.join(map(str, label))}]"] = [
                     x.mean(), x.std(), *np.quantile(x, [low, high]),
                     math.nan if constant else effective_size(x), math.nan if constant else r_hat(chains),
                 ]  # fmt: skip
         names = ["mean", "sd", f"{low:.1%}", f"{high:.1%}", "ess", "r_hat"]
-        return pd.DataFrame.from_dict(rows, orient="index", columns=names)
+        table = pd.DataFrame.from_dict(rows, orient="index", columns=names)
+        if self.is_mode:
+            table.attrs["note"] = MODE_ONLY
+        return table
 
     # ------------------------------------------------------------ ArviZ and files
     def to_arviz(self) -> Any:
@@ -300,9 +317,9 @@ class Posterior:
         """
         return self._to_arviz({}, {})
 
-    def _to_arviz(self, more: dict[str, Array], dims: dict[str, list[str]]) -> Any:
-        """Convert the draws, and ``more`` of these dimensions, to ArviZ."""
-        attributes = {"rarehmm": json.dumps(self._metadata())}
+    def _to_arviz(self, more: dict[str, Array], dims: dict[str, list[str]], fit: dict[str, Any] | None = None) -> Any:
+        """Convert the draws, and ``more`` of these dimensions, to ArviZ, with what else is known of a ``fit``."""
+        attributes = {"rarehmm": json.dumps(self._metadata() | ({} if fit is None else {FIT: fit}))}
         return inference_data({**self.quantities, **more}, {**self.dims, **dims}, self.coords, attributes)
 
     def _metadata(self) -> dict[str, Any]:
@@ -321,22 +338,26 @@ class Posterior:
         path : str or Path
             The file; it appears only once it is complete, and replaces one of the same name.
         """
+        self.save_with(path, None)
+
+    def save_with(self, path: str | pathlib.Path, fit: dict[str, Any] | None) -> None:
+        """Save the posterior as ``save`` does, with what else is known of a fit as plain data."""
         with atomic_file(pathlib.Path(path)) as name:
             exact = {STANDARDISED: self.coefficients} if self.coefficients.size > 0 else {}
             room = sum(values.nbytes for values in {**self.quantities, **exact}.values()) + (1 << 18)
             name.write_bytes(bytes(room))  # HDF5 crashes on a full disk, so make sure there is room first
             name.unlink()
-            write_netcdf(self._to_arviz(exact, {one: ["component"] for one in exact}), name)
+            write_netcdf(self._to_arviz(exact, {one: ["component"] for one in exact}, fit), name)
 
     @classmethod
-    def load(cls, path: str | pathlib.Path, family: Any = None, transitions: Any = None) -> "Posterior":
+    def load(cls, path: str | pathlib.Path, emission: Any = None, transitions: Any = None) -> "Posterior":
         """Load a posterior saved with ``save``; nothing in the file is executed.
 
         Parameters
         ----------
         path : str or Path
             The file.
-        family : optional
+        emission : optional
             The emission family, if it is not one of rarehmm's.
         transitions : optional
             How states follow each other, if that is not one of rarehmm's.
@@ -352,6 +373,13 @@ class Posterior:
         ValueError
             If the file is damaged, was not written by ``save``, or is from a later version of rarehmm.
         """
+        return cls.load_with(path, emission, transitions)[0]
+
+    @classmethod
+    def load_with(
+        cls, path: str | pathlib.Path, emission: Any = None, transitions: Any = None
+    ) -> tuple["Posterior", Any]:
+        """Load what ``save_with`` saved: the posterior, and what else is known of the fit, or None."""
         path = pathlib.Path(path)
         if path.is_dir():
             raise ValueError(f"{path} is a folder; pass the name of a file.")
@@ -366,13 +394,13 @@ class Posterior:
         check_format(version, str(path))
         try:
             saved["n_states"] = len(arrays["state"])
-            model = model_from_settings(saved, family, transitions, most=len(arrays))
+            model = model_from_settings(saved, emission, transitions, most=len(arrays))
             phi = np.stack([arrays[p.name] for p in model.family.parameters], axis=-1)
             transition, coefficients = arrays["transition"], arrays.get(STANDARDISED, NO_COEFFICIENTS)
             check_draws(model, phi, transition, coefficients)
             checks = [Check(str(c[0]), float(c[1]), c[2] is True, *map(str, c[3:])) for c in saved["checks"]]
             why = [str(reason) for reason in saved["why"]]
-            return cls(model, phi, transition, str(saved["method"]), why, checks, coefficients)
+            return cls(model, phi, transition, str(saved["method"]), why, checks, coefficients), saved.get(FIT)
         except UnknownTransitionsError as error:
             raise ValueError(f"{path} has transitions that are not rarehmm's ({error}).") from None
         except DAMAGE as error:

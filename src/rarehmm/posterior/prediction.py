@@ -49,6 +49,9 @@ class Stream(NamedTuple):
     distribution: Array | None = None
     seen: int = 0
 
+    def __repr__(self) -> str:
+        return describe_stream("Stream", self.seen, None if self.distribution is None else self.probability)
+
     def to_dict(self) -> dict[str, Any]:
         """Convert the stream to plain data that can be stored as JSON.
 
@@ -98,6 +101,14 @@ class Stream(NamedTuple):
         if self.distribution is None:
             raise ValueError("the stream has seen no observations yet.")
         return np.asarray(self.distribution.mean(0))
+
+
+def describe_stream(kind: str, seen: int, probability: Array | None) -> str:
+    """Describe a stream in a line: how many observations it has seen, and the probabilities of the states now."""
+    if probability is None:
+        return f"{kind}({seen} observations)"
+    states = ", ".join(f"P(state {k}) = {p:.3g}" for k, p in enumerate(probability))
+    return f"{kind}({seen} observations; now {states})"
 
 
 class StreamParameters(NamedTuple):
@@ -152,6 +163,9 @@ def update(parameters: StreamParameters, stream: Stream, y: npt.ArrayLike) -> St
 
 
 # ---------------------------------------------------------------- forecasts
+STEPS_SHOWN = 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000
+
+
 class Forecast(NamedTuple):
     """Forecast over a horizon of H steps, as returned by ``RareHMM.forecast``.
 
@@ -178,6 +192,29 @@ class Forecast(NamedTuple):
     observations: Array
     index: Any = None
     names: tuple[str, ...] | None = None
+
+    def __repr__(self) -> str:
+        return self.describe()
+
+    def describe(self) -> str:
+        """Return the forecast of some of the steps as a text table.
+
+        Returns
+        -------
+        str
+        """
+        table = self.to_frame()
+        words = "Event: probability that a rare state was visited by then"
+        if np.array_equal(self.low, self.high):
+            table = table.drop(columns=["event_low", "event_high"])
+            words += ", for the mode alone" if self.event.max() > 0 else ""
+        else:
+            words += ", with its 90 % interval"
+        steps = [n for n in STEPS_SHOWN if n < len(table)] + [len(table)]
+        table.insert(0, "step", np.arange(1, len(table) + 1))
+        rows = table.iloc[[n - 1 for n in steps]]
+        text = rows.to_string(index=self.index is not None, float_format="{:.3g}".format, line_width=100)
+        return f"Forecast of {len(table)} steps. {words}.\n{text}"
 
     @property
     def mean(self) -> Array:

@@ -28,6 +28,7 @@ from rarehmm.exact.densities import ranges_between
 from rarehmm.exact.edge_pass import edge_point, log_terms
 from rarehmm.model.model import Model
 from rarehmm.model.parameters import Parameters
+from rarehmm.posterior.prediction import describe_stream
 
 FORMAT = 1  # version of stored streams
 EFFECTS = "inputs", "switching", "scale"
@@ -75,6 +76,9 @@ class RegimeStream(NamedTuple):
         if self.nodes is None:
             raise ValueError("the stream has seen no row of this sequence yet.")
         return _of_states(np.exp(self.nodes).mean(0), self.node_state)
+
+    def __repr__(self) -> str:
+        return describe_stream("RegimeStream", self.seen, None if self.nodes is None else self.probability)
 
     def at_new_sequence(self) -> "RegimeStream":
         """Return the stream before the first row of a new sequence, which does not depend on the rows so far."""

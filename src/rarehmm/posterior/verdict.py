@@ -1,5 +1,7 @@
 """The verdict on a fit: is this the posterior of the model, and is this a model of the series?  A sentence on each."""
 
+from collections.abc import Sequence
+
 from rarehmm.posterior.model_check import ModelCheck
 from rarehmm.posterior.posterior import Posterior
 
@@ -12,10 +14,10 @@ SHOWN = 3  # failed checks of the model
 ONE_MODE = "the search started from init, and no other mode was sought"
 
 
-def about_posterior(posterior: Posterior, given_init: bool) -> str:
-    """Say whether the draws are those of the model's posterior, with notes on what they cannot show."""
+def about_posterior(posterior: Posterior, more: Sequence[str] = ()) -> str:
+    """Say whether the draws are those of the model's posterior, with notes on what they cannot show, and ``more``."""
     notes = [UNCERTAINTY[posterior.method]] if posterior.method in UNCERTAINTY and posterior.model.size > 0 else []
-    notes += [ONE_MODE] if given_init else []
+    notes += more
     verdict = posterior.verdict[0].lower() + posterior.verdict[1:]
     return " ".join([f"Posterior: {verdict}", *(f"Note: {note}." for note in notes)])
 

@@ -12,6 +12,7 @@ from rarehmm.engine.contracts.sampler import ExcessVariance
 from rarehmm.exact.batched import BatchedLogPosterior
 from rarehmm.exact.block_sample import BlockSample, Observations, objective_of
 from rarehmm.exact.passes import log_posterior, needs_edges
+from rarehmm.model.model import Model
 from rarehmm.sampling.arviz_adapter import effective_size, r_hat, tail_index
 from rarehmm.sampling.importance import FRESH, Weighted
 from rarehmm.search.long_series import block_gradients
@@ -33,6 +34,8 @@ STANDING_IN = 0.1  # standard deviation of what a sample of blocks leaves out of
 GRADIENTS, FEWEST, MOST = 1e8, 60, 400  # observations read for exact gradients at the draws; number of such draws
 DIFFERING = 8  # times as long as others: passes where rows differ
 STEIN = 0.001  # smallest p-value that passes
+FEWEST_VALUES = 2  # observed values for each parameter that is estimated
+LONGER = "raise n_draws to run longer, or fit with fewer states (n_components)"
 SPREAD = 0.25  # relative error of a mean square that matters
 
 
@@ -76,9 +79,9 @@ def check_mixing(found: Mixing, names: list[str], wanted: float) -> list[Check]:
     i, j = int(np.argmin(either)), int(np.argmax(found.r_hat - found.limit))
     size, value, limit = float(either[i]), float(found.r_hat[j]), float(found.limit[j])
     part = "the bulk" if found.bulk[i] <= found.tail[i] else "the tails"
-    low = "" if size >= wanted else f": fewer than the {wanted:.0f} requested; run longer"
+    low = "" if size >= wanted else f": fewer than the {wanted:.0f} requested; {LONGER}"
     together = value <= limit
-    apart = "the chains have mixed" if together else "the chains have not mixed; run longer or start elsewhere"
+    apart = "the chains have mixed" if together else f"the chains have not mixed; {LONGER}"
     return [
         Check("effective sample size", size, size >= wanted, f"smallest, for {part} of {names[i]}{low}"),
         Check("R-hat", value, together, f"largest, for {names[j]} (limit {limit:.3f}): {apart}"),
@@ -126,7 +129,7 @@ def check_buffer(bias: float) -> Check:
 # ---------------------------------------------------------------- importance weights
 def check_weights(found: Weighted, wanted: float) -> list[Check]:
     """Can importance weights be trusted?  An effective sample size from a few heavy points cannot."""
-    low = "" if found.effective >= wanted else f": fewer than the {wanted:.0f} requested"
+    low = "" if found.effective >= wanted else f": fewer than the {wanted:.0f} requested; {LONGER}"
     enough = max(FEWEST_WEIGHTED, NEARLY_ENOUGH * wanted)  # so many are worth no further round
     largest = float(found.weights.max(initial=0.0))
     share = found.effective / found.n_drawn
@@ -158,6 +161,14 @@ def check_states(mode: Mode, series: Observations, threads: int | None = None) -
     message = f"expected number of observations in state {least.state}, the smallest{advice}"
     note = "; ".join(f"state {r.state}: {r.message}" for r in found if r.kind in ("outlier", "twin"))
     return Check("smallest state", least.observations, good, message, note)
+
+
+def check_size(model: Model, observed: int) -> list[Check]:
+    """Check that there are more observed values than parameters; an empty list if there are."""
+    if observed >= FEWEST_VALUES * model.size:
+        return []
+    message = f"observed values, for {model.size} parameters: fit with fewer states (n_components)"
+    return [Check("few observations", float(observed), False, message)]
 
 
 # ---------------------------------------------------------------- a sample of blocks of a long series

@@ -40,6 +40,7 @@ from rarehmm.sampling.diagnostics import (
     check_block_sample,
     check_buffer,
     check_gradients,
+    check_size,
     check_states,
     check_weights,
     mixing,
@@ -155,6 +156,9 @@ class Inference(NamedTuple):
         """Method, reasons, all checks in a table, and the verdict."""
         return "\n".join([f"{self.method}: {'; '.join(self.why)}", *rows(self.checks), self.verdict])
 
+    def __repr__(self) -> str:
+        return self.describe()
+
 
 def infer(
     rng: np.random.Generator,
@@ -234,16 +238,17 @@ def infer(
     else:
         data = whole = in_memory(series)
         mode = with_ordered_states(find_mode(model, whole, start, threads=threads, on_progress=on_progress))
+    few = check_size(mode.model, sum(column.size for column in series.summaries))
     if method == "map" or mode.model.size == 0:
         why = "the mode was requested" if mode.model.size else "all parameters are fixed"
-        checks = [check_states(mode, data, threads), *on_blocks]
+        checks = [check_states(mode, data, threads), *few, *on_blocks]
         return warned(Inference(mode, mode.theta[None, None], "map", [why], checks))
     job = Job(rng, mode, data, wanted, threads, on_progress, whole, executor, sampler or Baoab(), design)
     found = sample(job, method)
     on_progress("checks", 0, 0)
     # states are not relabelled yet: that would show in the gradients
     gradients = check_gradients(rng, mode, data, found.theta, found.effective, threads)
-    about = [check_states(mode, data, threads), *on_blocks, *gradients, check_modes(found)]
+    about = [check_states(mode, data, threads), *few, *on_blocks, *gradients, check_modes(found)]
     return warned(found._replace(theta=relabel_like_mode(mode, found.theta), checks=[*found.checks, *about]))
 
 

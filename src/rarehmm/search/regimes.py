@@ -53,7 +53,8 @@ class Regime(NamedTuple):
     state : int
         Index of the state.
     share : float
-        Its share of the observations.
+        Its share of the observations of this series; ``Posterior.occupancy`` is that in the long run, which follows
+        from the transition matrix.
     observations : float
         Its expected number of observations.
     sojourn : float

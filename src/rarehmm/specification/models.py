@@ -10,7 +10,7 @@ import numpy.typing as npt
 from rarehmm.data.inputs import Columns, Inputs
 from rarehmm.data.series import Series
 from rarehmm.model.autoregression import Autoregression
-from rarehmm.model.learnable import check_learnable
+from rarehmm.model.learnable import check_learnable, check_observed
 from rarehmm.model.model import Model
 from rarehmm.model.moves import moves
 from rarehmm.model.named_priors import default_priors
@@ -48,6 +48,7 @@ class Specification:
         start = None if self.startprob is None else np.asarray(self.startprob, dtype=float)
         lags = self._lags(family)
         check_learnable(family, K, series, 0 if lags is None else lags.order)
+        check_observed(series)
         terms = Terms(seasons_of(self.season), trends_of(self.trend), series.observation_names)
         if len(terms) > 0 and len(moves(family).predicted) == 0:
             raise ValueError(

@@ -7,6 +7,7 @@
 import sys
 import time
 import traceback
+from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +17,6 @@ UNRELIABLE, INTERRUPTED = 3, 130
 USAGE: Any = typer.BadParameter.__mro__[2]  # ClickException of the click version that typer uses
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Bayesian hidden Markov models for long series with rare regimes.",
     epilog="Exit codes: 0 success, 1 error, 2 wrong usage, 3 finished but results are unreliable, 130 interrupted.",
@@ -25,10 +25,20 @@ console = Console()
 errors = Console(stderr=True)
 
 
+def print_version(wanted: bool) -> None:
+    """Print the version of rarehmm, and exit."""
+    if wanted:
+        print(f"rarehmm {version('rarehmm')}")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show the full traceback of an error.")] = False,
+    _: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=print_version, is_eager=True)
+    ] = False,
 ) -> None:
     context.obj = {"debug": debug}
 
@@ -41,7 +51,9 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run a command and return its exit code."""
     try:
-        code: Any = typer.main.get_command(app).main(arguments, prog_name="rarehmm", standalone_mode=False)
+        command: Any = typer.main.get_command(app)
+        hide_types_of_flags(command)
+        code: Any = command.main(arguments, prog_name="rarehmm", standalone_mode=False)
     except typer.Exit as exited:
         return int(exited.exit_code)
     except (typer.Abort, KeyboardInterrupt):
@@ -57,6 +69,15 @@ def run(arguments: list[str]) -> int:
         errors.print(f"[bold red]error[/]: {rich_escape(message)}", soft_wrap=True)
         return 1
     return code if isinstance(code, int) else 0
+
+
+def hide_types_of_flags(command: Any) -> None:
+    """Leave out of the help of a command and of its subcommands that a flag, which takes no value, is a bool."""
+    for parameter in command.get_params(typer.Context(command)):
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    for other in getattr(command, "commands", {}).values():
+        hide_types_of_flags(other)
 
 
 def rich_escape(message: str) -> str:

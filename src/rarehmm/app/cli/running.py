@@ -20,6 +20,7 @@ from rarehmm.app.cli.app import UNRELIABLE, app, console, rich_escape
 from rarehmm.app.settings import Settings, from_mapping, read_settings
 from rarehmm.paper.common import SINGLE_RARE
 from rarehmm.posterior.model_check import NOT_WANTED
+from rarehmm.posterior.posterior import MODE_ONLY
 from rarehmm.search.regimes import closest_to_rare
 from rarehmm.specification.restored import inputs_of
 
@@ -36,7 +37,11 @@ def option(name: str, *flags: str) -> Any:
     """Return the command-line option for a setting, with the help text and default of ``Settings``."""
     setting = Settings.__dataclass_fields__[name]
     default = str(setting.default) if setting.default not in (None, False, dataclasses.MISSING) else False
-    return typer.Option(*flags, help=setting.metadata["help"], show_default=default)
+
+    def complete(incomplete: str) -> list[str]:
+        return [choice for choice in setting.metadata.get("choices", ()) if choice.startswith(incomplete)]
+
+    return typer.Option(*flags, help=setting.metadata["help"], show_default=default, autocompletion=complete)
 
 
 @app.command()
@@ -49,6 +54,8 @@ def fit(
     time: Annotated[str | None, option("time")] = None,
     date_format: Annotated[str | None, option("date_format")] = None,
     time_zone: Annotated[str | None, option("time_zone")] = None,
+    sep: Annotated[str | None, option("sep")] = None,
+    decimal: Annotated[str | None, option("decimal")] = None,
     regular: Annotated[str | None, option("regular")] = None,
     auto: Annotated[bool | None, option("auto", "--auto")] = None,
     states: Annotated[int | None, option("states")] = None,
@@ -82,7 +89,8 @@ def fit(
     """Fit a model to a series in a file: regimes with uncertainty, rare events, a forecast and a report."""
     options = {
         "file": file[0] if file and len(file) == 1 else file or None, "column": column or None, "time": time,
-        "date_format": date_format, "time_zone": time_zone, "regular": regular, "auto": auto,
+        "date_format": date_format, "time_zone": time_zone, "sep": sep, "decimal": decimal, "regular": regular,
+        "auto": auto,
         "states": states, "emission": emission, "ar": ar, "season": season or None, "trend": trend,
         "exog": exog or None, "exog_transition": exog_transition or None, "switching": switching or None,
         "scale": scale or None, "transitions": transitions or None, "durations": durations,
@@ -116,7 +124,7 @@ def prepared(
 
 @app.command()
 def resume(folder: Folder, quiet: Quiet = False, as_json: AsJson = False) -> int:
-    """Resume an interrupted run; the results are those of an uninterrupted one."""
+    """Resume an interrupted run where it stopped; the results are those of an uninterrupted one."""
     settings = runs.settings_of(folder)
     if (folder / "report.html").is_file():
         raise ValueError(f"{folder} is finished; see {folder / 'report.html'}.")
@@ -168,10 +176,12 @@ def print_result(result: runs.RunResult) -> None:
     posterior = result.hmm.posterior_
     names = [p.name for p in posterior.model.family.parameters]
     names += [name for name in ("occupancy", "sojourn") if name in posterior.quantities]
-    table = Table("state", "kind", *names, title="States: mean and 90 % interval")
+    title = MODE_ONLY if posterior.is_mode else "mean and 90 % interval"
+    table = Table("state", "kind", *names, title=f"States: {title}")
     for r in result.hmm.regimes_:
         intervals = [posterior.interval(name, r.state) for name in names]
-        table.add_row(str(r.state), r.kind, *(f"{mean:.4g}\n{low:.4g} to {high:.4g}" for mean, low, high in intervals))
+        texts = [f"{m:.4g}" if posterior.is_mode else f"{m:.4g}\n{low:.4g} to {high:.4g}" for m, low, high in intervals]
+        table.add_row(str(r.state), r.kind, *texts)
     console.print(table)
     print_effects(result.hmm)
     if len(result.events):
@@ -197,9 +207,11 @@ def print_effects(hmm: rh.RareHMM) -> None:
     found = summary[summary.index.str.contains("coefficient[", regex=False)]
     found = found[~found.index.str.contains(r"\[(?:sin|cos)\(")]
     if len(found):
-        table = Table("coefficient", "mean", "5 %", "95 %", title="Effects of lags, trends and inputs")
-        for name, mean, _, low, high in found.iloc[:, :4].itertuples():
-            table.add_row(rich_escape(name), *(f"{value:.4g}" for value in (mean, low, high)))
+        shown = ["mean"] if hmm.posterior_.is_mode else ["mean", "5.0%", "95.0%"]
+        table = Table("coefficient", *(name.replace(".0%", " %") for name in shown),
+                      title="Effects of lags, trends and inputs")  # fmt: skip
+        for name, *values in found[shown].itertuples():
+            table.add_row(rich_escape(name), *(f"{value:.4g}" for value in values))
         console.print(table)
 
 
@@ -212,14 +224,46 @@ def load_run(folder: Path, file: Path | None) -> tuple[Settings, rh.RareHMM, rh.
 
 
 @app.command()
-def events(folder: Folder, file: Other = None, causal: Annotated[bool, typer.Option("--causal", help="Use only what "
-           "was known at the time.")] = False, as_json: AsJson = False) -> None:  # fmt: skip
+def events(
+    folder: Folder,
+    file: Other = None,
+    threshold: Annotated[
+        str | None, typer.Option(help="Probability of a rare state at which an event starts, or f1, precision=0.9, "
+                                 "cost=10; by default that of the run.")
+    ] = None,
+    gap: Annotated[int | None, option("gap")] = None,
+    shortest: Annotated[int | None, option("shortest")] = None,
+    states: Annotated[
+        str | None, typer.Option(help="States that count as rare, such as 1 or 1,2; by default those of the run.")
+    ] = None,
+    causal: Annotated[bool, typer.Option("--causal", help="Use only what was known at the time.")] = False,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
     """Print the rare events of a run's series, or of another file, as CSV."""
     settings, hmm, series = load_run(folder, file)
     table = hmm.rare_events(
-        series, threshold=settings.threshold, gap=settings.gap, shortest=settings.shortest, causal=causal
-    )
+        series, rare_states=None if states is None else whole_numbers("states", states),
+        threshold=settings.threshold if threshold is None else number_or_text(threshold),
+        gap=settings.gap if gap is None else gap, shortest=settings.shortest if shortest is None else shortest,
+        causal=causal,
+    )  # fmt: skip
     print_table(table, as_json)
+
+
+def whole_numbers(name: str, text: str) -> list[int]:
+    """Return the whole numbers in a text such as "1,2"."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{name} is {text!r}; it must have whole numbers, separated by commas.") from None
+
+
+def number_or_text(text: str) -> float | str:
+    """Return the number that a text is, or the text."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 @app.command()

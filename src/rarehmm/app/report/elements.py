@@ -6,6 +6,7 @@ from html import escape
 from typing import Any
 
 from rarehmm import plots
+from rarehmm.posterior.posterior import MODE_ONLY, Posterior
 
 
 def section(title: str, body: str) -> str:
@@ -25,6 +26,11 @@ def table(header: list[str], rows: list[list[str]], kinds: list[str] | None = No
         cells = "".join(f"<td {c}>{cell}</td>" for cell, c in zip(row, cls, strict=True))
         body += f'<tr class="{kinds[number] if kinds else ""}">{cells}</tr>'
     return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def with_intervals(text: str, posterior: Posterior) -> str:
+    """Return a caption that says how uncertain what it describes is."""
+    return f"{text}: {MODE_ONLY}" if posterior.is_mode else f"{text}, with 90 % intervals"
 
 
 def swatch(k: int) -> str:

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rarehmm import plots
-from rarehmm.app.report.elements import paragraph, section, svg, swatch, table
+from rarehmm.app.report.elements import paragraph, section, svg, swatch, table, with_intervals
 from rarehmm.app.report.terms import Chosen, model_section
 from rarehmm.common.arrays import Array, IntArray
 from rarehmm.data.series import Series
 from rarehmm.estimator import RareHMM
 from rarehmm.posterior.components import parts_of
-from rarehmm.posterior.posterior import Posterior
+from rarehmm.posterior.posterior import MODE_ONLY, Posterior
 from rarehmm.posterior.prediction import Forecast
 from rarehmm.sampling.diagnostics import Check
 from rarehmm.search.regimes import closest_to_rare
@@ -141,12 +141,15 @@ def states(content: Content) -> str:
     rows = []
     for r in content.hmm.regimes_:
         intervals = [posterior.interval(name, r.state) for name in names]
-        cells = [f"{mean:.4g}<br><span class='soft'>{low:.4g} to {high:.4g}</span>" for mean, low, high in intervals]
+        cells = [
+            f"{m:.4g}" if posterior.is_mode else f"{m:.4g}<br><span class='soft'>{low:.4g} to {high:.4g}</span>"
+            for m, low, high in intervals
+        ]
         rows.append([f"{swatch(r.state)}{r.state}", escape(r.kind), *cells, escape(r.message)])
     header = ["state", "kind", *(name.replace("_", " ") for name in names), "reason"]
-    return section("States", table(header, rows, text=(1, len(header) - 1)) +
-                   paragraph("Posterior means, with central 90 % intervals below. Sojourn (the expected length of a "
-                             "visit) and return time are measured in observations.", "soft"))  # fmt: skip
+    values = MODE_ONLY.capitalize() if posterior.is_mode else "Posterior means, with central 90 % intervals below"
+    note = f"{values}. Sojourn (the expected length of a visit) and return time are measured in observations."
+    return section("States", table(header, rows, text=(1, len(header) - 1)) + paragraph(note, "soft"))
 
 
 def checks_table(checks: list[Check]) -> str:
@@ -248,14 +251,15 @@ def figures(content: Content) -> str:
     posterior = content.hmm.posterior_
     names = posterior.model.family.parameters[0].name, "occupancy", "sojourn"
     shown = [name for name in names if name in posterior.quantities]
+    more = f": {MODE_ONLY}" if posterior.is_mode else ""
     densities = [
-        svg(plots.plot_density(posterior, name)[0].figure, f"Posterior density of the {name} of each state.")
+        svg(plots.plot_density(posterior, name)[0].figure, f"Posterior density of the {name} of each state{more}.")
         for name in shown
     ]
     return (
         section("Posterior densities", "".join(densities))
         + section("Transitions", transitions(posterior))
-        + forecast_section(content.forecast)
+        + forecast_section(content.forecast, posterior)
     )
 
 
@@ -267,21 +271,22 @@ def transitions(posterior: Posterior) -> str:
     return graph + "".join(
         svg(
             plots.plot_transition_effects(posterior, name)[0].figure,
-            f"Probabilities of moving from state to state, by {name}, with 90 % intervals.",
+            with_intervals(f"Probabilities of moving from state to state, by {name}", posterior) + ".",
         )
         for name in effects
     )
 
 
-def forecast_section(forecast: Forecast | None) -> str:
+def forecast_section(forecast: Forecast | None, posterior: Posterior) -> str:
     """Return the section with the forecast."""
     if forecast is None:
         why = "Transitions depend on inputs, so that a forecast needs their future values."
         return section("Forecast", paragraph(why, "soft"))
+    average = MODE_ONLY if posterior.is_mode else "averaged over the posterior, with a 90 % interval"
     text = (
         f"Probability of a rare event in the {len(forecast.event)} steps after the end of the series: "
         f"{forecast.event[-1]:.3g}. The curve shows the probability of a rare event within a given number of steps, "
-        "averaged over the posterior, with a 90 % interval."
+        f"{average}."
     )
     figure = plots.plot_forecast(forecast).figure
     return section("Forecast", svg(figure, text))

@@ -6,13 +6,13 @@ from typing import NamedTuple
 import numpy as np
 
 from rarehmm import plots
-from rarehmm.app.report.elements import paragraph, section, svg, table
+from rarehmm.app.report.elements import paragraph, section, svg, table, with_intervals
 from rarehmm.choosing.suggestion import TermGain
 from rarehmm.data.seasons import Fourier
 from rarehmm.data.series import Series
 from rarehmm.estimator import RareHMM
 from rarehmm.posterior.components import effect_curves
-from rarehmm.posterior.posterior import Posterior
+from rarehmm.posterior.posterior import MODE_ONLY, Posterior
 
 INTERVAL = 0.05, 0.95
 
@@ -48,19 +48,20 @@ def model_section(hmm: RareHMM, series: Series, strongest: tuple[int, int] | Non
 # ---------------------------------------------------------------- what terms add
 def sizes_of_terms(hmm: RareHMM) -> str:
     """Return the table of the size of each term; empty if there are none."""
-    rows = swings(hmm.posterior_)
+    rows, is_mode = swings(hmm.posterior_), hmm.posterior_.is_mode
     summary = hmm.summary()
     found = summary[summary.index.str.contains("coefficient[", regex=False)]
     found = found[~found.index.str.contains(r"\[(?:sin|cos)\(")]
     rows += [(name, mean, low, high) for name, mean, _, low, high in found.iloc[:, :4].itertuples()]
     if not rows:
         return ""
-    cells = [[escape(name), f"{mean:.4g}", f"{low:.4g} to {high:.4g}"] for name, mean, low, high in rows]
+    shown = [[escape(name), f"{mean:.4g}", f"{low:.4g} to {high:.4g}"] for name, mean, low, high in rows]
+    header = ["term", MODE_ONLY] if is_mode else ["term", "mean", "90 % interval"]
     note = (
         "The swing of a season is from its lowest to its highest point. Coefficients are per unit of an input, of a "
         "linear trend per day or, without dates, per row. Levels of states are those at the means of all inputs."
     )
-    return table(["term", "mean", "90 % interval"], cells, text=(0,)) + paragraph(note, "soft")
+    return table(header, [cells[: len(header)] for cells in shown], text=(0,)) + paragraph(note, "soft")
 
 
 def swings(posterior: Posterior) -> list[tuple[str, float, float, float]]:
@@ -97,8 +98,8 @@ def pictures(posterior: Posterior, series: Series, strongest: tuple[int, int] | 
     parts = plots.plot_components(posterior, series, first=first, last=last, column=column)[0].figure
     effects = plots.plot_effects(posterior, column=column)[0].figure
     return (
-        svg(parts, f"{name} with the fit, and what it consists of, with 90 % intervals ({where}).")
-        + svg(effects, "What each season, trend and input adds over its range, with 90 % intervals.")
+        svg(parts, with_intervals(f"{name} ({where}) with the fit, and what it consists of", posterior) + ".")
+        + svg(effects, with_intervals("What each season, trend and input adds over its range", posterior) + ".")
     )  # fmt: skip
 
 

@@ -15,18 +15,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rarehmm.common.arrays import Array, IntArray
+from rarehmm.common.checks import threads_of
 from rarehmm.data.pieces import pieces
 from rarehmm.data.series import Series
-from rarehmm.emissions.gaussian import Gaussian
-from rarehmm.emissions.multivariate_gaussian import MultivariateGaussian
-from rarehmm.engine.contracts.family import Family, observed_rows
+from rarehmm.engine.contracts.family import observed_rows
 from rarehmm.exact.passes import log_likelihood, predictive_log_density
-from rarehmm.model.learnable import check_learnable
+from rarehmm.model.learnable import check_learnable, check_observed
 from rarehmm.model.model import Model
 from rarehmm.model.named_priors import default_priors
 from rarehmm.model.parameters import Parameters
 from rarehmm.search.initial import LONG, climb_briefly, find_states, largest_indices
 from rarehmm.search.regimes import Regime, judge_states
+from rarehmm.specification.families import family_of
 
 BLOCKS, FOLDS = 20, 5
 SURPRISING = 0.01  # share of the observations that count as the most surprising ones
@@ -113,6 +113,9 @@ class Selection(NamedTuple):
                 lines.append(f"With {self.best} states, state {r.state} is {r.kind}: {r.message}.")
         return "\n".join(lines)
 
+    def __repr__(self) -> str:
+        return self.describe()
+
     def of(self, n_states: int) -> Candidate:
         """The candidate with ``n_states`` states."""
         for c in self.candidates:
@@ -124,7 +127,7 @@ class Selection(NamedTuple):
 
 
 def select_n_components(
-    y: Any, n_components: int | Iterable[int] = range(1, 6), *, family: Family | None = None, threads: int | None = None
+    y: Any, n_components: int | Iterable[int] = range(1, 6), *, emission: Any = "gaussian", n_jobs: int | None = None
 ) -> Selection:
     """Choose the number of states by cross-validation and BIC.
 
@@ -135,10 +138,10 @@ def select_n_components(
         spaced pieces with a million observations in total are used.
     n_components : int or iterable of int
         Numbers of states to compare, such as ``range(1, 6)``.
-    family : Family, optional
-        Emission family; Gaussian by default.
-    threads : int, optional
-        Number of threads.
+    emission : str, family or list of these
+        Emission family, as in ``RareHMM``.
+    n_jobs : int, optional
+        Number of threads; None or -1: one per core.
 
     Returns
     -------
@@ -152,12 +155,12 @@ def select_n_components(
     2
     """
     series = y if isinstance(y, Series) else Series(y)
-    if family is None:
-        family = Gaussian() if series.n_columns == 1 else MultivariateGaussian(series.n_columns)
+    family, threads = family_of(emission, series), threads_of(n_jobs)
     numbers = sorted({n_components} if isinstance(n_components, int) else set(n_components))
     if not numbers:
         raise ValueError("n_components is empty; pass numbers of states to compare, such as range(1, 6).")
     check_learnable(family, numbers[0], series)
+    check_observed(series)
     series = pieces(series, LONG, BLOCKS)
     block = block_of_each(series)
     found: list[Candidate] = []
