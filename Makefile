@@ -41,13 +41,13 @@ types: $(VENV)/ready
 TESTS := $(BIN)/pytest -n auto --dist worksteal
 
 unit: $(VENV)/ready  ## tests of what is compiled
-	$(TESTS) -m "not nightly and not cluster and (jit or not plain)" --cov --cov-report= --cov-fail-under=0
+	$(TESTS) -m "not nightly and not cluster and (jit or not plain)"
 
 cluster: $(VENV)/ready  ## tests that start and kill processes
 	$(BIN)/pytest -m "cluster and not nightly"
 
-nojit: $(VENV)/ready  ## tests without the compiler; line coverage of src, with that of `make unit` before
-	NUMBA_DISABLE_JIT=1 $(TESTS) -m "not nightly and not jit" --cov --cov-append --cov-report=term-missing:skip-covered
+nojit: $(VENV)/ready  ## tests without the compiler, with line coverage of src
+	NUMBA_DISABLE_JIT=1 $(TESTS) -m "not nightly and not jit" --cov --cov-report=term-missing:skip-covered
 
 nightly: export HYPOTHESIS_PROFILE := nightly
 nightly: $(VENV)/ready  ## every test in every size, with and without the compiler, and 10,000 hostile cases (hours)

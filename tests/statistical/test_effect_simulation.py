@@ -16,7 +16,6 @@ from rarehmm.model import simulation
 from rarehmm.model.effect_simulation import moves_data
 from rarehmm.posterior.residuals import pseudo_residuals
 
-pytestmark = pytest.mark.jit  # many series
 CHOICES = [choice | {"known": False, "missing": False} for choice in covering()]
 BATCHES = 40
 
@@ -61,11 +60,13 @@ def standard_errors_off(choice, times, scale=1.0):
     return each.mean(0) / (each.std(0, ddof=1) / np.sqrt(BATCHES) + 1e-9)
 
 
+@pytest.mark.jit
 @pytest.mark.parametrize("choice", CHOICES, ids=label)
 def test_the_mean_gradient_at_the_parameters_of_simulated_series_is_0(choice):
     assert np.abs(standard_errors_off(choice, 25)).max() < 5
 
 
+@pytest.mark.jit
 @pytest.mark.parametrize("choice", CHOICES[::6], ids=label)
 def test_that_test_would_notice_other_variances(choice):
     assert np.abs(standard_errors_off(choice, 25, 1.3)).max() > 5
@@ -101,6 +102,7 @@ def part_of(series, y, first, last):
     return rh.Series(y, exog=None if exog is None else exog[first:last])
 
 
+@pytest.mark.jit
 @pytest.mark.parametrize("choice", CONTINUED, ids=label)
 def test_what_continues_a_series_follows_its_conditional_distribution(choice):
     """The mean gradient of the log density of what follows, given the beginning, is 0; the last row may be missing."""

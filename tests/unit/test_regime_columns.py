@@ -33,6 +33,7 @@ def setting(name, T=50):
     return model, model.natural(phi, P), series
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("name", CASES)
 def test_climbs_of_several_columns_rise_to_a_mode(name):
     model, start, series = setting(name)

@@ -195,7 +195,7 @@ def by_enumeration(case, form, model, parameters, series):
     return value, np.array([[weight[[p[t] == k for p in paths]].sum() for k in range(K)] for t in range(T)])
 
 
-COMPILED = ("Poisson()", "MultivariateGaussian(2)", "Product(Gaussian(), VonMises(), Poisson())")
+COMPILED = ("Poisson()", "MultivariateGaussian(2)")
 EVERY = [
     pytest.param(
         case, form, missing, id=f"{case.family!r}-{form}",
