@@ -1,4 +1,4 @@
-"""The same changes of regime under both forms of autoregression, and what each finds: ``make autoregression``.
+"""A picture of one change of regime under both forms of autoregression, each fitted with both: ``make autoregression``.
 
 Two series have the same states and the same noise.  In one, states are levels that last; in the other, they are
 intercepts, whose effect builds up and fades.  Each is fitted in both forms, from the data alone.

@@ -54,7 +54,7 @@ class RunResult(NamedTuple):
     hmm: RareHMM
     events: pd.DataFrame
     forecast: Forecast | None  # None if it needs inputs that are not known yet
-    headline: str  # what was found, in plain words
+    headline: str  # the opening sentence of the report
 
     @property
     def passed(self) -> bool:
